@@ -1,0 +1,35 @@
+# Two commands are enough on a fresh machine: `make run` and `make test`.
+# Both need python3 (3.10 or later), make and a C++ compiler.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PROMPT ?= Explain in three sentences why the sky is blue.
+
+.PHONY: run test lint clean
+
+run: $(VENV)/.installed
+	$(BIN)/spec-cpu run --color "$(PROMPT)"
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(VENV)/.installed: pyproject.toml
+	@echo "Installing into $(VENV). Building llama.cpp from source takes about 6 minutes on 2 cores;"
+	@echo "pip keeps the result, so this happens once."
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[test,lint]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV)

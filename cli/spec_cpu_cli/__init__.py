@@ -1,0 +1,1 @@
+"""The `spec-cpu` command line."""

@@ -1,0 +1,73 @@
+"""One answer on the terminal: progress while the prompt is read, the text, Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable
+from itertools import chain, islice
+
+from spec_cpu.session import Progress, Session, Step
+from spec_cpu_cli.interrupt import Interrupt
+from spec_cpu_cli.live import AnswerView
+from spec_cpu_cli.progress import progress_bar
+
+Generate = Callable[[Progress], Generator[Step, None, None]]
+
+
+def stream_answer(
+    session: Session, generate: Generate, *, stream: bool, quiet: bool, color: bool
+) -> str:
+    """Write an answer as it comes and return its text; `session.finish` says how it ended.
+
+    Ctrl-C ends it; a second one leaves the program at once.
+
+    Args:
+        generate: starts the answer; takes the callable that is told of the prompt's progress.
+        stream: write the text to standard output.
+        quiet: no progress and no live line.
+        color: tint tokens by their origin, if standard output is a terminal.
+    """
+    live = sys.stderr.isatty() and not quiet
+    view = AnswerView(live=live, color=color and sys.stdout.isatty())
+    texts: list[str] = []
+    with Interrupt() as interrupt:
+        steps, first = _begin(generate, interrupt, show=live)
+        try:
+            for step in chain(first, steps):
+                texts.append(step.text)
+                view.show(step.pieces if stream else (), session.stats)
+                if interrupt.requested:
+                    break
+        finally:
+            steps.close()
+            view.close()
+    return "".join(texts)
+
+
+def _begin(
+    generate: Generate, interrupt: Interrupt, *, show: bool
+) -> tuple[Generator[Step, None, None], list[Step]]:
+    """Read the prompt, with a bar, up to the first step; there is none if that is interrupted."""
+    with progress_bar(show=show) as report:
+
+        def progress(label: str, done: int, total: int | None) -> None:
+            interrupt.check()
+            report(label, done, total)
+
+        steps = generate(progress)
+        try:
+            return steps, list(islice(steps, 1))
+        except KeyboardInterrupt:
+            return steps, []
+
+
+def say(session: Session, said: int = 0) -> int:
+    """Print the session's notices from number `said` on to standard error; how many there are."""
+    for notice in session.notices[said:]:
+        print(f"note: {notice}", file=sys.stderr)
+    return len(session.notices)
+
+
+def print_summary(lines: Iterable[str]) -> None:
+    """Print a summary to standard error."""
+    print("", *lines, sep="\n", file=sys.stderr)

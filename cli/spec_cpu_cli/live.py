@@ -1,0 +1,90 @@
+"""Streaming an answer to a terminal, with a live line beneath it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from time import monotonic
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+
+from spec_cpu.stats import Stats
+from spec_cpu.text import Origin, Piece
+from spec_cpu_cli.report import live_line
+
+_TINTS: dict[Origin, Style] = {
+    "accepted": Style(color="green"),
+    "correction": Style(color="yellow"),
+    "bonus": Style(color="cyan"),
+    "plain": Style(),
+}
+_REFRESH = 0.1  # seconds between two states of the live line
+
+# The live line stays on the terminal line below the text's cursor: make sure there is one, save the
+# cursor, draw, come back. Whatever the text does next, erasing from the cursor on removes it.
+_DOWN_AND_UP = "\x1bD\x1b[A"
+_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_NEXT_LINE = "\x1b[B\r"
+_ERASE_BELOW = "\x1b[J"
+
+
+class AnswerView:
+    """Writes pieces of an answer to standard output as they come.
+
+    Args:
+        live: draw the live line on standard error (a terminal).
+        color: tint tokens by their origin.
+    """
+
+    def __init__(self, *, live: bool, color: bool) -> None:
+        self._console = Console(stderr=True)
+        self._live = live
+        self._color = color
+        self._drawn = ""
+        self._drawn_at = 0.0
+        self._at_line_start = True
+
+    def show(self, pieces: Sequence[Piece], stats: Stats) -> None:
+        """Write `pieces`, then the live line for `stats`."""
+        text = "".join(piece.text for piece in pieces)
+        self._erase()
+        if text:
+            sys.stdout.write(self._tinted(pieces) if self._color else text)
+            sys.stdout.flush()
+            self._at_line_start = text.endswith("\n")
+        self._draw(stats)
+
+    def close(self) -> None:
+        """Take the live line away and end the text's last line."""
+        self._erase()
+        if not self._at_line_start:
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._at_line_start = True
+
+    def _tinted(self, pieces: Sequence[Piece]) -> str:
+        system = self._console._color_system
+        return "".join(_TINTS[p.origin].render(p.text, color_system=system) for p in pieces)
+
+    def _erase(self) -> None:
+        if self._drawn:
+            sys.stderr.write(_ERASE_BELOW)
+            sys.stderr.flush()
+
+    def _draw(self, stats: Stats) -> None:
+        if not self._live:
+            return
+        now = monotonic()
+        if now - self._drawn_at > _REFRESH:
+            self._drawn, self._drawn_at = self._render(live_line(stats)), now
+        sys.stderr.write(f"{_DOWN_AND_UP}{_SAVE}{_NEXT_LINE}{self._drawn}{_RESTORE}")
+        sys.stderr.flush()
+
+    def _render(self, line: str) -> str:
+        text = Text.from_markup(line)
+        text.truncate(self._console.width - 1, overflow="ellipsis")
+        with self._console.capture() as capture:
+            self._console.print(text, end="", no_wrap=True)
+        return capture.get()

@@ -1,0 +1,176 @@
+"""`spec-cpu models`: what the catalogue has, and getting it here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spec_cpu.errors import CatalogError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from spec_cpu.catalog import Catalog, Model, Pair
+
+app = typer.Typer(help="The catalogue of models: list, show, pull.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded
+
+
+@app.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List the models and pairs of the catalogue."""
+    from spec_cpu.catalog import load_catalog, user_file
+
+    catalog = load_catalog()
+    if as_json:
+        _print_json(
+            {
+                "models": [_record(model) for model in catalog.models.values()],
+                "pairs": [_record(pair) for pair in catalog.pairs.values()],
+            }
+        )
+        return
+    console = _console()
+    console.print(_model_table(catalog.models.values()))
+    console.print(_pair_table(catalog.pairs.values()))
+    console.print(f"Your own entries: {user_file()}", soft_wrap=True)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A model or a pair.")], as_json: Json = False
+) -> None:
+    """Show one model or pair in full."""
+    from spec_cpu.catalog import load_catalog
+
+    record = _record(_find(load_catalog(), name))
+    if as_json:
+        _print_json(record)
+        return
+    for key, value in _lines(record):
+        print(f"{key:<20} {value}")
+
+
+@app.command()
+def pull(names: Annotated[list[str], typer.Argument(help="Models or pairs.")]) -> None:
+    """Fetch models, or both models of a pair, that are not here yet."""
+    from spec_cpu.fetch import fetch
+    from spec_cpu_cli.progress import download_progress
+
+    for model in _models_of(names):
+        with download_progress() as progress:
+            file = fetch(model, progress)
+        print(f"{model.name}  {file}")
+
+
+@app.command()
+def path(name: Annotated[str, typer.Argument(help="A model.")]) -> None:
+    """Print the path of a model that is here; nothing is fetched."""
+    from spec_cpu.catalog import load_catalog
+    from spec_cpu.fetch import local_path
+
+    file = local_path(load_catalog().model(name))
+    if file is None:
+        raise CatalogError(f"{name} is not here yet: spec-cpu models pull {name}")
+    print(file)
+
+
+def _find(catalog: Catalog, name: str) -> Model | Pair:
+    from spec_cpu.catalog import unknown_name
+
+    found = catalog.models.get(name) or catalog.pairs.get(name)
+    if found is None:
+        raise unknown_name("model or pair", name, [*catalog.models, *catalog.pairs])
+    return found
+
+
+def _models_of(names: Iterable[str]) -> list[Model]:
+    """The models behind names of models and pairs, each once."""
+    from spec_cpu.catalog import Pair, load_catalog
+
+    catalog = load_catalog()
+    wanted: dict[str, Model] = {}
+    for name in names:
+        found = _find(catalog, name)
+        parts = (found.target, found.draft) if isinstance(found, Pair) else (name,)
+        wanted |= {part: catalog.model(part) for part in parts}
+    return list(wanted.values())
+
+
+def _record(entry: Model | Pair) -> dict[str, Any]:
+    """An entry as plain values; for a model also where it is here, or None."""
+    from spec_cpu.catalog import Pair
+    from spec_cpu.fetch import local_path
+
+    record = asdict(entry)
+    if isinstance(entry, Pair):
+        return record
+    return record | {
+        "source": {"kind": entry.source.kind} | record["source"],
+        "path": local_path(entry),
+    }
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, default=str))  # paths become text
+
+
+def _lines(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, "-" if value is None else str(value)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # What the catalogue says is text, not markup.
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(markup=False, highlight=False, emoji=False, width=width)
+
+
+def _model_table(models: Iterable[Model]) -> Table:
+    from rich.table import Table
+
+    from spec_cpu.fetch import local_path
+
+    table = Table("model", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for name in ("family", "parameters", "quantization"):
+        table.add_column(name)
+    table.add_column("size", justify="right", no_wrap=True)
+    for name in ("licence", "source", "here"):
+        table.add_column(name)
+    for model in models:
+        here = local_path(model)
+        size = model.bytes or (here.stat().st_size if here else None)
+        row = (model.name, model.family, model.parameters, model.quantization, _size(size))
+        table.add_row(*row, model.license, model.source.kind, "yes" if here else "no")
+    return table
+
+
+def _pair_table(pairs: Iterable[Pair]) -> Table:
+    from rich.table import Table
+
+    table = Table("pair", "target", "draft", "note", box=None, pad_edge=False)
+    for column in table.columns[:3]:
+        column.no_wrap = True
+    for pair in pairs:
+        table.add_row(pair.name, pair.target, pair.draft, pair.note)
+    return table
+
+
+def _size(size: int | None) -> str:
+    if size is None:
+        return "-"
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

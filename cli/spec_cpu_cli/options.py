@@ -1,0 +1,250 @@
+"""The options that `run` and `chat` share, and the session they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spec_cpu import defaults
+from spec_cpu.errors import UsageError
+
+if TYPE_CHECKING:
+    from spec_cpu.sampling import SamplingParams
+    from spec_cpu.session import Progress, Session
+
+_MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
+NO_DRAFT = "none"
+
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-m",
+        help="The model: a GGUF file or a catalogue name.",
+        rich_help_panel=_MODELS,
+    ),
+]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        "--draft",
+        "-d",
+        help="A small model of the same family, likewise; `none` to decode plainly.",
+        rich_help_panel=_MODELS,
+    ),
+]
+Pair = Annotated[
+    str | None,
+    typer.Option(
+        "--pair",
+        help=f"Target and draft from the catalogue.  [default: {defaults.PAIR}]",
+        rich_help_panel=_MODELS,
+    ),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--ctx",
+        "-c",
+        help=f"Tokens of context.  [default: the model's, at most {defaults.CONTEXT}]",
+        rich_help_panel=_MODELS,
+    ),
+]
+DraftContext = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-ctx",
+        help="The draft's context; a smaller one slides.  [default: as --ctx]",
+        rich_help_panel=_MODELS,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", "-t", help="[default: one a physical core]", rich_help_panel=_MODELS),
+]
+DraftTokens = Annotated[
+    int,
+    typer.Option(
+        "--draft-tokens", "-k", help="Tokens drafted a cycle (k).", rich_help_panel=_DRAFTING
+    ),
+]
+Rule = Annotated[
+    str,
+    typer.Option(
+        "--rule",
+        help="How drafts are verified: `block` or `token`; both are exact.",
+        rich_help_panel=_DRAFTING,
+    ),
+]
+System = Annotated[str | None, typer.Option("--system", help="A system turn to begin with.")]
+MaxTokens = Annotated[
+    int, typer.Option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.")
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", help="End the answer before this text. May be repeated."),
+]
+IgnoreEos = Annotated[
+    bool, typer.Option("--ignore-eos", help="Go on after the model would have stopped.")
+]
+Temperature = Annotated[
+    float, typer.Option("--temp", help="Temperature; 0 is greedy.", rich_help_panel=_SAMPLING)
+]
+TopK = Annotated[int, typer.Option("--top-k", help="0 is off.", rich_help_panel=_SAMPLING)]
+TopP = Annotated[float, typer.Option("--top-p", help="1 is off.", rich_help_panel=_SAMPLING)]
+MinP = Annotated[float, typer.Option("--min-p", help="0 is off.", rich_help_panel=_SAMPLING)]
+RepeatPenalty = Annotated[
+    float, typer.Option("--repeat-penalty", help="1 is off.", rich_help_panel=_SAMPLING)
+]
+FrequencyPenalty = Annotated[
+    float, typer.Option("--frequency-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
+]
+PresencePenalty = Annotated[
+    float, typer.Option("--presence-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
+]
+RepeatLastN = Annotated[
+    int,
+    typer.Option(
+        "--repeat-last-n",
+        help="Penalties look at so many last tokens; -1 is all.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+LogitBias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--logit-bias",
+        help="TOKEN_ID=BIAS, added to a logit; -inf forbids. May be repeated.",
+        rich_help_panel=_SAMPLING,
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option("--seed", help="[default: a new one]", rich_help_panel=_SAMPLING),
+]
+Color = Annotated[
+    bool,
+    typer.Option(
+        "--color",
+        help="Tint tokens on a terminal: accepted green, corrected yellow, bonus cyan.",
+        rich_help_panel=_OUTPUT,
+    ),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="The text and nothing else.", rich_help_panel=_OUTPUT)
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show llama.cpp's log.", rich_help_panel=_OUTPUT)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The models to load, as names or files, and what to say about the choice."""
+
+    target: str
+    draft: str | None
+    notice: str | None = None
+
+
+def choose_models(target: str | None, draft: str | None, pair: str | None) -> ModelChoice:
+    """Make sense of `--target`, `--draft` and `--pair` together."""
+    if pair is not None and target is not None:
+        raise UsageError("--pair names the target already: give --pair or --target, not both")
+    if target is None:
+        if draft not in (None, NO_DRAFT) and pair is None:
+            raise UsageError("--draft needs a --target to draft for")
+        from spec_cpu.catalog import load_catalog
+
+        chosen = load_catalog().pair(pair or defaults.PAIR)
+        return ModelChoice(chosen.target, _unless_none(chosen.draft if draft is None else draft))
+    if draft is None:
+        return ModelChoice(
+            target,
+            None,
+            "decoding plainly: give --draft a small GGUF of the same family to speculate "
+            "(`spec-cpu models list` shows pairs)",
+        )
+    return ModelChoice(target, _unless_none(draft))
+
+
+def _unless_none(draft: str) -> str | None:
+    return None if draft == NO_DRAFT else draft
+
+
+def sampling_params(
+    *,
+    temp: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    repeat_penalty: float,
+    frequency_penalty: float,
+    presence_penalty: float,
+    repeat_last_n: int,
+    logit_bias: Sequence[str] | None,
+) -> SamplingParams:
+    """The sampling flags as the library takes them. Raises UsageError for a bad one."""
+    from spec_cpu.sampling import SamplingParams
+
+    return SamplingParams(
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repeat_penalty=repeat_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        penalty_last_n=repeat_last_n,
+        logit_bias=dict(map(_parse_bias, logit_bias or ())),
+    )
+
+
+def _parse_bias(text: str) -> tuple[int, float]:
+    token, equals, bias = text.partition("=")
+    try:
+        if equals:
+            return int(token), float(bias)
+    except ValueError:
+        pass
+    raise UsageError(f"--logit-bias takes TOKEN_ID=BIAS, such as 42=-inf, not {text!r}")
+
+
+def open_session(
+    choice: ModelChoice,
+    *,
+    ctx: int | None,
+    draft_ctx: int | None,
+    threads: int | None,
+    k: int,
+    rule: str,
+    sampling: SamplingParams,
+    seed: int | None,
+    system: str | None,
+    verbose: bool,
+    progress: Progress | None,
+) -> Session:
+    """Load the chosen models."""
+    from spec_cpu.llama import log
+    from spec_cpu.loading import load
+
+    log.set_verbose(verbose)
+    session = load(
+        choice.target,
+        choice.draft,
+        ctx=ctx,
+        draft_ctx=draft_ctx,
+        threads=threads,
+        k=k,
+        rule=rule,
+        sampling=sampling,
+        seed=seed,
+        system=system,
+        progress=progress,
+    )
+    if choice.notice:
+        session.notices.insert(0, choice.notice)
+    return session

@@ -1,0 +1,108 @@
+"""What an answer took, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from spec_cpu.session import Session
+from spec_cpu.stats import Stats
+
+_WORTH = 1.05  # a speedup below this is not called one
+
+
+def live_line(stats: Stats) -> str:
+    """One line of markup on how it is going."""
+    parts = [f"[bold]{_number(stats.tokens_per_second, '.1f')} tok/s[/]"]
+    if stats.drafted:
+        parts = [
+            f"alpha [bold]{_number(stats.alpha, '.2f')}[/]",
+            f"{_number(stats.tokens_per_cycle, '.2f')} tokens/cycle",
+            *parts,
+            f"[bold]{_number(stats.speedup, '.2f')}x[/] plain",
+            f"k {stats.k}",
+        ]
+    return "[dim]" + " · ".join(parts) + f" · {stats.tokens} tokens[/]"
+
+
+def summary(stats: Stats) -> Iterator[str]:
+    """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means."""
+    reused = f", {stats.reused_tokens} of them kept from before" if stats.reused_tokens else ""
+    yield (
+        f"{stats.tokens} tokens in {stats.decode:.2f} s: {_number(stats.tokens_per_second, '.1f')} "
+        f"tok/s (prompt: {stats.prompt_tokens} tokens{reused}, {stats.prefill:.2f} s)"
+    )
+    if not stats.drafted:
+        return
+    shares = zip(stats.accepted_by_position, stats.tried_by_position, strict=True)
+    positions = " ".join(f"{accepted / tried:.2f}" for accepted, tried in shares if tried)
+    yield (
+        f"alpha {_number(stats.alpha, '.2f')} observed, {_number(stats.alpha_exact, '.2f')} exact "
+        f"(by position: {positions}); {_number(stats.tokens_per_cycle, '.2f')} tokens a cycle "
+        f"with k = {stats.k}"
+    )
+    if stats.speedup is None:
+        return
+    yield (
+        f"speedup {stats.speedup:.2f}x over plain decoding "
+        f"({_number(stats.plain_tokens_per_second, '.1f')} tok/s); the formula says "
+        f"{_number(stats.speedup_theory, '.2f')}x, the textbook "
+        f"{_number(stats.speedup_textbook, '.2f')}x (it takes verification for free)"
+    )
+    yield from _advice(stats)
+
+
+def _advice(stats: Stats) -> Iterator[str]:
+    if stats.speedup is None or stats.speedup >= _WORTH or stats.c is None:
+        return
+    verify = (
+        f", a pass over {stats.k + 1} tokens {stats.verify_cost:.1f}" if stats.verify_cost else ""
+    )
+    yield (
+        f"This draft does not pay here: a draft step costs {stats.c:.2f} target steps{verify}. "
+        "Try a much smaller draft, a smaller -k, or --draft none."
+    )
+
+
+def as_json(session: Session, text: str) -> dict[str, Any]:
+    """The object that `--json` prints: the latest answer of `session`."""
+    stats = session.stats
+    return {
+        "text": text,
+        "prompt_tokens": stats.prompt_tokens,
+        "tokens": stats.tokens,
+        "finish": session.finish,
+        "k": stats.k,
+        "rule": session.rule,
+        "seed": session.seed,
+        "cycles": stats.cycles,
+        "drafted": stats.drafted,
+        "accepted": stats.accepted,
+        "tried_by_position": stats.tried_by_position,
+        "accepted_by_position": stats.accepted_by_position,
+        "alpha": stats.alpha,
+        "alpha_exact": stats.alpha_exact,
+        "tokens_per_cycle": stats.tokens_per_cycle,
+        "seconds": {
+            "load": session.load_seconds,
+            "prefill": stats.prefill,
+            "calibrate": stats.calibrate,
+            "decode": stats.decode,
+            "draft": stats.draft,
+            "target": stats.target,
+            "sample": stats.sample,
+        },
+        "tokens_per_second": stats.tokens_per_second,
+        "plain_tokens_per_second": stats.plain_tokens_per_second,
+        "speedup": stats.speedup,
+        "speedup_theory": stats.speedup_theory,
+        "speedup_textbook": stats.speedup_textbook,
+        "target": asdict(session.target.info),
+        "draft": asdict(session.drafter.model.info) if session.drafter else None,
+        "notices": session.notices,
+    }
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -1,0 +1,121 @@
+"""`spec-cpu run`: one prompt, one answer."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spec_cpu import defaults
+from spec_cpu.errors import UsageError
+from spec_cpu_cli import options as opt
+
+
+def run(
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to answer.", show_default=False)
+    ] = None,
+    target: opt.Target = None,
+    draft: opt.Draft = None,
+    pair: opt.Pair = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--file", "-f", help="Text after the prompt; `-` is standard input."),
+    ] = None,
+    system: opt.System = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
+    ] = False,
+    max_tokens: opt.MaxTokens = defaults.MAX_TOKENS,
+    stop: opt.Stop = None,
+    ignore_eos: opt.IgnoreEos = False,
+    ctx: opt.Context = None,
+    draft_ctx: opt.DraftContext = None,
+    threads: opt.Threads = None,
+    draft_tokens: opt.DraftTokens = defaults.DRAFT_TOKENS,
+    rule: opt.Rule = defaults.RULE,
+    temp: opt.Temperature = defaults.TEMPERATURE,
+    top_k: opt.TopK = defaults.TOP_K,
+    top_p: opt.TopP = defaults.TOP_P,
+    min_p: opt.MinP = defaults.MIN_P,
+    repeat_penalty: opt.RepeatPenalty = defaults.REPEAT_PENALTY,
+    frequency_penalty: opt.FrequencyPenalty = defaults.FREQUENCY_PENALTY,
+    presence_penalty: opt.PresencePenalty = defaults.PRESENCE_PENALTY,
+    repeat_last_n: opt.RepeatLastN = defaults.PENALTY_LAST_N,
+    logit_bias: opt.LogitBias = None,
+    seed: opt.Seed = None,
+    color: opt.Color = False,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON object at the end.", rich_help_panel="Output"),
+    ] = False,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Answer one prompt, with a draft model proposing and the target deciding every token.
+
+    The prompt is the argument, a --file, or standard input. Without --target it is the default
+    pair, which needs no model hub.
+    """
+    from spec_cpu_cli import report
+    from spec_cpu_cli.answer import print_summary, say, stream_answer
+    from spec_cpu_cli.interrupt import EXIT_CODE
+    from spec_cpu_cli.progress import progress_bar
+    from spec_cpu_cli.prompt import read_prompt
+
+    if raw and system:
+        raise UsageError("--system needs the chat template: leave out --raw")
+    choice = opt.choose_models(target, draft, pair)
+    sampling = opt.sampling_params(
+        temp=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repeat_penalty=repeat_penalty,
+        frequency_penalty=frequency_penalty,
+        presence_penalty=presence_penalty,
+        repeat_last_n=repeat_last_n,
+        logit_bias=logit_bias,
+    )
+    text = read_prompt(prompt, file or [])
+    with progress_bar(show=not quiet) as progress:
+        session = opt.open_session(
+            choice,
+            ctx=ctx,
+            draft_ctx=draft_ctx,
+            threads=threads,
+            k=draft_tokens,
+            rule=rule,
+            sampling=sampling,
+            seed=seed,
+            system=system,
+            verbose=verbose,
+            progress=progress,
+        )
+    generate = partial(
+        session.generate,
+        text,
+        max_tokens=max_tokens,
+        raw=raw,
+        stop=stop or [],
+        ignore_eos=ignore_eos,
+    )
+    with session:
+        said = 0 if quiet else say(session)
+        answer = stream_answer(
+            session,
+            lambda progress: generate(progress=progress),
+            stream=not as_json,
+            quiet=quiet,
+            color=color,
+        )
+        if as_json:
+            print(json.dumps(report.as_json(session, answer), ensure_ascii=False))
+        elif not quiet:
+            say(session, said)
+            print_summary(report.summary(session.stats))
+        if session.finish == "interrupted":
+            raise typer.Exit(EXIT_CODE)

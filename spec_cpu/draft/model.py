@@ -1,0 +1,109 @@
+"""Drafts from a small model of the target's family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spec_cpu.errors import UsageError
+from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence, PrefillProgress
+from spec_cpu.sampling import Distribution, Pipeline
+from spec_cpu.tree import TokenTree
+
+_FEW = 4  # so many missing tokens are fed one by one, which lets llama.cpp reuse its graph
+_SINKS = 4  # first tokens that stay when the window slides: attention rests on them
+MIN_CONTEXT = 32
+
+
+class ModelDrafter:
+    """A draft model, sampled from its own processed distribution q.
+
+    Its KV cache runs behind the text: `_pending` is what it has not been fed, the last token at
+    least. Where its context is smaller than the text it drafts from a sliding window, which costs
+    acceptance only.
+    """
+
+    def __init__(self, model: Model, context: Context, *, n_vocab: int) -> None:
+        """Draft with `model` through `context`, both closed by `close`.
+
+        Args:
+            n_vocab: the target's; tokens that only the draft has are never proposed.
+        """
+        if context.n_ctx < MIN_CONTEXT:
+            raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {context.n_ctx}")
+        self.model = model
+        self._context = context
+        self._n_vocab = n_vocab
+        self._kv = KVSequence(context)
+        self._base = 0  # tokens in the cache when the proposal began
+        self._pending: list[int] = []
+
+    def begin(self, prompt: Sequence[int], progress: PrefillProgress | None = None) -> None:
+        """Evaluate all of the prompt that fits the window but its last token."""
+        window = prompt[-self._context.n_ctx // 2 :] if len(prompt) > self._room else prompt
+        known = self._kv.reuse(window[:-1])
+        self._kv.prefill(window[known:-1], progress)
+        self._base, self._pending = len(self._kv), [window[-1]]
+
+    def propose(
+        self, history: Sequence[int], k: int, pipeline: Pipeline, rng: np.random.Generator
+    ) -> TokenTree:
+        """A chain of at most `k` tokens, cut after one that ends the text."""
+        logits = self._catch_up(k)
+        recent = pipeline.recent(history)
+        ends = self.model.vocab.end_tokens
+        tokens: list[int] = []
+        q: list[Distribution] = []
+        while True:
+            row = logits[0, : self._n_vocab]
+            if pipeline.params.greedy:
+                token = pipeline.argmax(row, recent)
+            else:
+                q.append(pipeline.distribution(row, recent))
+                token = q[-1].sample(rng)
+            tokens.append(token)
+            if len(tokens) == k or token in ends:
+                return TokenTree(tokens, q or None)
+            recent.append(token)
+            logits = self._kv.score([token])
+
+    def commit(self, tokens: Sequence[int]) -> None:
+        """Keep what was fed of `tokens`; the rest is pending."""
+        fed = min(len(self._kv) - self._base, len(tokens) - 1)
+        self._kv.truncate(self._base + fed)
+        self._pending += tokens[fed:]
+        self._base = len(self._kv)
+
+    def close(self) -> None:
+        self._context.close()
+        self.model.close()
+
+    @property
+    def _room(self) -> int:
+        return self._context.n_ctx - _SINKS
+
+    def _catch_up(self, k: int) -> Rows:
+        """Feed what is pending; the logits after it."""
+        self._make_room(len(self._pending) + k)
+        *missing, last = self._pending
+        if len(missing) > _FEW:
+            self._kv.prefill(missing)
+        else:
+            for token in missing:
+                self._kv.score([token])
+        logits = self._kv.score([last])
+        self._base, self._pending = len(self._kv), []
+        return logits
+
+    def _make_room(self, n: int) -> None:
+        """Slide the window so that `n` more tokens fit: half of it is forgotten."""
+        if len(self._kv) + n <= self._context.n_ctx:
+            return
+        keep_from = max(len(self._kv) // 2, len(self._kv) + n - self._context.n_ctx + _SINKS)
+        if not self._kv.drop(_SINKS, keep_from):
+            tail = self._kv.tokens[keep_from:]
+            self._kv.truncate(0)
+            self._kv.prefill(tail)

@@ -1,0 +1,261 @@
+"""A llama.cpp context: the KV cache, and one way to run tokens through a model."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from types import TracebackType
+
+import llama_cpp
+import numpy as np
+from llama_cpp.llama_cpp import _lib
+from numpy.typing import NDArray
+
+from spec_cpu import defaults, machine
+from spec_cpu.errors import ContextError, UsageError
+from spec_cpu.llama import log
+from spec_cpu.llama.model import Model
+
+_NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
+
+Rows = NDArray[np.float32]
+
+# A prototype of its own that gives a plain address: llama_cpp's builds a pointer object a call.
+_logits_address = _lib["llama_get_logits"]
+_logits_address.argtypes = [ctypes.c_void_p]
+_logits_address.restype = ctypes.c_void_p
+
+
+class Context:
+    """Runs tokens of a model; holds the keys and values of one or more sequences."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        n_batch: int = defaults.BATCH,
+        n_seq: int = 1,
+        max_outputs: int = defaults.MAX_DRAFT_TOKENS + 1,
+        threads: int | None = None,
+        hidden: bool = False,
+    ) -> None:
+        """Allocate the memory for `n_ctx` tokens.
+
+        Args:
+            n_ctx: tokens that the sequences hold together.
+            n_batch: tokens that one `decode` takes at most.
+            n_seq: sequences, with ids 0 .. `n_seq` - 1.
+            max_outputs: rows of logits that one `decode` gives at most.
+            threads: default: one a physical core.
+            hidden: keep the final hidden state of every output row, for `hidden_rows`.
+
+        Raises:
+            UsageError: a size below 1.
+            ContextError: not enough memory.
+        """
+        for name, value in (("context", n_ctx), ("threads", 1 if threads is None else threads)):
+            if value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}")
+        self.model = model
+        self.n_ctx = n_ctx
+        self.n_batch = min(n_batch, n_ctx)
+        self.max_outputs = min(max_outputs, self.n_batch)
+        self.threads = machine.physical_cores() if threads is None else threads
+        self._n_vocab = model.vocab.n
+        _check_memory(model, n_ctx)
+        self._handle: int | None = self._create(n_seq, hidden)
+        self._memory = llama_cpp.llama_get_memory(self._handle)
+        self._batch = _Batch(self.n_batch, n_seq)
+        self._view: Rows = np.empty((0, self._n_vocab), np.float32)
+        self._view_address = 0
+
+    def _create(self, n_seq: int, hidden: bool) -> int:
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = self.n_ctx
+        params.n_batch = params.n_ubatch = self.n_batch
+        params.n_seq_max = n_seq
+        params.n_outputs_max = self.max_outputs
+        params.n_threads = params.n_threads_batch = self.threads
+        params.kv_unified = True
+        params.swa_full = True  # without it a sliding-window model cannot take tokens back
+        params.embeddings = hidden
+        params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
+        params.no_perf = True
+        log.forget_errors()
+        handle = llama_cpp.llama_init_from_model(self.model.handle, params)
+        if not handle:
+            cause = log.last_error() or "llama.cpp gave no reason"
+            raise ContextError(
+                f"cannot make a context of {self.n_ctx:,} tokens for {self.model.path.name} "
+                f"({cause}): try a smaller --ctx"
+            )
+        return int(handle)
+
+    @property
+    def handle(self) -> int:
+        """llama.cpp's pointer."""
+        if self._handle is None:
+            raise ContextError("this context was closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Free the cache. A second call does nothing."""
+        if self._handle is not None:
+            self._view = np.empty((0, self._n_vocab), np.float32)
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def decode(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        seq_ids: Sequence[Sequence[int]],
+        *,
+        outputs: Sequence[bool] | None = None,
+    ) -> Rows:
+        """Run `tokens` through the model in one pass.
+
+        Args:
+            tokens: n ids, n at most `n_batch`.
+            positions: n positions in their sequences.
+            seq_ids: for each token the sequences it belongs to (several at a shared tree node).
+            outputs: which tokens give a row; default all.
+
+        Returns:
+            Logits, float32, (rows, n_vocab), in the order of the tokens. A view of llama.cpp's
+            own buffer: valid until the next `decode`, not to be written to.
+
+        Raises:
+            ContextError: the tokens do not fit, or llama.cpp failed. The cache is as before.
+        """
+        n = len(tokens)
+        if n > self.n_batch:
+            raise ContextError(f"{n} tokens in one pass, but the batch holds {self.n_batch}")
+        rows = n if outputs is None else sum(outputs)
+        if rows > self.max_outputs:
+            raise ContextError(f"{rows} rows in one pass, but the context gives {self.max_outputs}")
+        log.forget_errors()
+        status = llama_cpp.llama_decode(
+            self._handle, self._batch.fill(tokens, positions, seq_ids, outputs)
+        )
+        if status:
+            raise ContextError(self._failure(status, n))
+        return self._logits(rows) if rows else self._view[:0]
+
+    def _failure(self, status: int, n: int) -> str:
+        if status == _NO_SLOT:
+            return f"the context of {self.n_ctx:,} tokens has no room for {n} more: raise --ctx"
+        return f"llama.cpp failed to decode ({log.last_error() or f'status {status}'})"
+
+    def _logits(self, rows: int) -> Rows:
+        address = _logits_address(self._handle)
+        if address != self._view_address:
+            self._view = _float_view(address, self.max_outputs, self._n_vocab)
+            self._view_address = address
+        return self._view[:rows]
+
+    def hidden_rows(self, rows: int) -> Rows:
+        """The final hidden states (after the last norm) of the first `rows` output rows.
+
+        Returns:
+            float32, (rows, n_embd): a view with the same lifetime as `decode`'s. Only for a
+            context made with `hidden=True`.
+        """
+        pointer = llama_cpp.llama_get_embeddings(self._handle)
+        if not pointer:
+            raise ContextError("this context keeps no hidden states: make it with hidden=True")
+        return _float_view(ctypes.addressof(pointer.contents), rows, self.model.n_embd)
+
+    def truncate(self, n: int, *, seq_id: int = 0) -> bool:
+        """Forget every token of a sequence from position `n` on.
+
+        Returns:
+            Whether it was done: a recurrent memory can only be forgotten as a whole (`n` = 0).
+        """
+        return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, n, -1))
+
+    def shift(self, begin: int, end: int, *, seq_id: int = 0) -> bool:
+        """Forget positions `begin` .. `end` - 1 and move what follows down to close the gap.
+
+        Returns:
+            Whether it was done: some memories cannot move (nothing is changed then).
+        """
+        if not llama_cpp.llama_memory_can_shift(self._memory):
+            return False
+        if not llama_cpp.llama_memory_seq_rm(self._memory, seq_id, begin, end):
+            return False
+        llama_cpp.llama_memory_seq_add(self._memory, seq_id, end, -1, begin - end)
+        return True
+
+
+class _Batch:
+    """A llama_batch over arrays of our own, filled anew for each pass.
+
+    Right after a pass the processor's caches hold weights, so every Python object touched here is a
+    trip to memory: what did not change since the last pass is left alone.
+    """
+
+    def __init__(self, n_batch: int, n_seq: int) -> None:
+        self._token = (ctypes.c_int32 * n_batch)()
+        self._position = (ctypes.c_int32 * n_batch)()
+        self._n_seq_id = (ctypes.c_int32 * n_batch)()
+        self._seq_id = [(ctypes.c_int32 * n_seq)() for _ in range(n_batch)]
+        self._output = (ctypes.c_int8 * n_batch)()
+        id_pointer = ctypes.POINTER(ctypes.c_int32)
+        self._struct = llama_cpp.llama_batch(
+            token=self._token,
+            pos=self._position,
+            n_seq_id=self._n_seq_id,
+            seq_id=(id_pointer * n_batch)(*(ctypes.cast(ids, id_pointer) for ids in self._seq_id)),
+            logits=self._output,
+        )
+        self._known_ids: list[Sequence[int]] = [()] * n_batch
+
+    def fill(
+        self,
+        tokens: Sequence[int],
+        positions: Sequence[int],
+        seq_ids: Sequence[Sequence[int]],
+        outputs: Sequence[bool] | None,
+    ) -> llama_cpp.llama_batch:
+        for i, token in enumerate(tokens):
+            self._token[i] = token
+            self._position[i] = positions[i]
+            self._output[i] = outputs is None or outputs[i]
+            if seq_ids[i] != self._known_ids[i]:
+                self._set_ids(i, seq_ids[i])
+        self._struct.n_tokens = len(tokens)
+        return self._struct
+
+    def _set_ids(self, i: int, ids: Sequence[int]) -> None:
+        self._n_seq_id[i] = len(ids)
+        self._seq_id[i][: len(ids)] = list(ids)
+        self._known_ids[i] = tuple(ids)
+
+
+def _float_view(address: int, rows: int, columns: int) -> Rows:
+    buffer = (ctypes.c_float * (rows * columns)).from_address(address)
+    return np.ctypeslib.as_array(buffer).reshape(rows, columns)
+
+
+def _check_memory(model: Model, n_ctx: int) -> None:
+    # llama.cpp touches the whole cache at once: without this check Linux would kill the process.
+    needed, available = model.kv_bytes(n_ctx), machine.available_memory()
+    if available is not None and needed > available:
+        raise ContextError(
+            f"a context of {n_ctx:,} tokens for {model.path.name} needs about "
+            f"{needed / 1e9:,.1f} GB, but {available / 1e9:,.1f} GB of memory are free: "
+            "try a smaller --ctx"
+        )

@@ -1,0 +1,111 @@
+"""A look at a GGUF file's header, so that a wrong file is named before llama.cpp loads it.
+
+Uses llama.cpp's own parser (`gguf_*`, in the library that llama_cpp has mapped), which is fast and
+hardened against damage; the bindings do not expose it, so the few functions are declared here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from llama_cpp.llama_cpp import _lib
+
+from spec_cpu.errors import ModelError, UsageError
+from spec_cpu.llama import log
+
+_MAGIC = b"GGUF"
+_STRING = 8  # GGUF_TYPE_STRING
+_NOT_MODELS = {
+    "adapter": "a LoRA adapter",
+    "mmproj": "a multimodal projector",
+    "imatrix": "an importance matrix",
+}
+
+
+class _InitParams(ctypes.Structure):
+    _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
+
+
+def _declare(name: str, result: object, *arguments: object) -> ctypes._NamedFuncPointer:
+    function: ctypes._NamedFuncPointer = getattr(_lib, name)
+    function.restype = result  # type: ignore[assignment]
+    function.argtypes = list(arguments)  # type: ignore[arg-type]
+    return function
+
+
+_init = _declare("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _InitParams)
+_free = _declare("gguf_free", None, ctypes.c_void_p)
+_find = _declare("gguf_find_key", ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p)
+_kind = _declare("gguf_get_kv_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
+_string = _declare("gguf_get_val_str", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+_n_tensors = _declare("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p)
+_data = _declare("gguf_get_data_offset", ctypes.c_size_t, ctypes.c_void_p)
+_offset = _declare("gguf_get_tensor_offset", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
+_size = _declare("gguf_get_tensor_size", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
+
+
+def check_model_file(path: Path) -> None:
+    """Raise if `path` cannot be a language model; read the header only.
+
+    Raises:
+        UsageError: no such file, or a directory.
+        ModelError: unreadable, empty, not a GGUF, damaged, truncated, or another kind of GGUF.
+    """
+    _check_readable(path)
+    with _header(path) as header:
+        kind = _NOT_MODELS.get(_value(header, b"general.type"))
+        if _value(header, b"general.architecture") == "clip":
+            kind = _NOT_MODELS["mmproj"]
+        if kind:
+            raise ModelError(f"{path} is {kind}, not a language model: give the model's own GGUF")
+        _check_complete(path, header)
+
+
+def _check_readable(path: Path) -> None:
+    if not path.exists():
+        raise UsageError(f"no such file: {path}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory: give the .gguf file in it")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from None
+    if not magic:
+        raise ModelError(f"{path} is empty: download or copy it again")
+    if magic != _MAGIC:
+        raise ModelError(f"{path} is not a GGUF file (it starts with {magic!r}, not {_MAGIC!r})")
+
+
+@contextmanager
+def _header(path: Path) -> Iterator[int]:
+    log.forget_errors()
+    header = _init(os.fsencode(path), _InitParams(no_alloc=True, ctx=None))
+    if not header:
+        cause = log.last_error() or "the header does not parse"
+        raise ModelError(f"{path} is damaged ({cause}): download or copy it again")
+    try:
+        yield header
+    finally:
+        _free(header)
+
+
+def _value(header: int, key: bytes) -> str:
+    index = _find(header, key)
+    if index < 0 or _kind(header, index) != _STRING:
+        return ""
+    return str(_string(header, index).decode("utf-8", "replace"))
+
+
+def _check_complete(path: Path, header: int) -> None:
+    start = _data(header)
+    ends = [start + _offset(header, i) + _size(header, i) for i in range(_n_tensors(header))]
+    needed, there = max(ends, default=start), path.stat().st_size
+    if there < needed:
+        raise ModelError(
+            f"{path} is truncated: {there:,} of {needed:,} bytes: download or copy it again"
+        )

@@ -1,0 +1,55 @@
+"""llama.cpp's own log: off the terminal unless asked for, its last error kept for our messages."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import deque
+
+import llama_cpp
+
+_ERROR = 4  # GGML_LOG_LEVEL_ERROR
+_CONTINUED = 5  # GGML_LOG_LEVEL_CONT: goes on with the line before it
+
+_errors: deque[str] = deque(maxlen=16)
+_verbose = False
+_last_level = 0
+
+
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+def _receive(level: int, text: bytes, _user_data: ctypes.c_void_p) -> None:
+    global _last_level  # noqa: PLW0603 (llama.cpp has one log for the whole process)
+    line = text.decode("utf-8", "replace")
+    if _verbose:
+        sys.stderr.write(line)
+    _last_level = _last_level if level == _CONTINUED else level
+    if _last_level == _ERROR and line.strip():
+        _errors.append(line.strip())
+
+
+def set_verbose(verbose: bool) -> None:
+    """Print llama.cpp's log to standard error from now on, or stop doing so."""
+    global _verbose  # noqa: PLW0603
+    _verbose = verbose
+
+
+def forget_errors() -> None:
+    """Start a new span: `last_error` speaks only of what comes after this call."""
+    _errors.clear()
+
+
+def last_error() -> str:
+    """The most telling error line since `forget_errors`, without llama.cpp's function name.
+
+    llama.cpp reports a cause and then each caller's own failure, so the first line says most.
+    Empty if there was none.
+    """
+    if not _errors:
+        return ""
+    first = _errors[0]
+    _, found, message = first.partition(": ")
+    return message.strip() if found else first
+
+
+llama_cpp.llama_log_set(_receive, ctypes.c_void_p(0))
+llama_cpp.llama_backend_init()

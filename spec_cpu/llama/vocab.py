@@ -1,0 +1,135 @@
+"""A model's vocabulary: text to tokens, tokens to text, and whether two models share one."""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+from functools import cached_property
+
+import llama_cpp
+from llama_cpp.llama_cpp import _lib
+
+from spec_cpu.errors import UsageError, VocabularyMismatchError
+
+# Called once a token of the vocabulary, so without llama_cpp's wrappers.
+_text_of = _lib.llama_vocab_get_text
+_is_end = _lib.llama_vocab_is_eog
+_no_text = b""
+
+
+class Vocab:
+    """The vocabulary of a loaded model. Token ids are 0 .. `n` - 1."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._pieces: dict[int, bytes] = {}
+        self.n = int(llama_cpp.llama_vocab_n_tokens(handle))
+        self.bos = int(llama_cpp.llama_vocab_bos(handle))
+        self.eos = int(llama_cpp.llama_vocab_eos(handle))
+
+    def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
+        """Tokens of `text`; markup of special tokens in it is recognised.
+
+        Args:
+            text: any text.
+            add_special: put what the model wants (a BOS token) before it.
+
+        Raises:
+            UsageError: the vocabulary has no token for a part of the text.
+        """
+        data = text.encode("utf-8", "surrogatepass")
+        size = len(data) + 8
+        while True:
+            buffer = (ctypes.c_int32 * size)()
+            n = llama_cpp.llama_tokenize(
+                self._handle, data, len(data), buffer, size, add_special, True
+            )
+            if n >= 0:
+                return [int(token) for token in buffer[:n]]
+            if n == -(2**31):
+                raise UsageError("the text is too long to tokenize: give a shorter one")
+            size = -n
+
+    def piece(self, token: int) -> bytes:
+        """The bytes that `token` adds to the text: none for a control token."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._render(token)
+        return piece
+
+    def _render(self, token: int) -> bytes:
+        size = 64
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n = llama_cpp.llama_token_to_piece(self._handle, token, buffer, size, 0, False)
+            if n >= 0:
+                return bytes(buffer.raw[:n])
+            size = -n
+
+    def text(self, token: int) -> bytes:
+        """The name of `token` in the vocabulary, such as `<|im_end|>`; empty if there is none."""
+        return bytes(_text_of(self._handle, token)) if 0 <= token < self.n else _no_text
+
+    @cached_property
+    def end_tokens(self) -> frozenset[int]:
+        """The tokens that end an answer (end of generation)."""
+        handle = self._handle
+        return frozenset(token for token in range(self.n) if _is_end(handle, token))
+
+    @cached_property
+    def texts(self) -> list[bytes]:
+        """The names of all tokens."""
+        handle, n = self._handle, self.n
+        return [_text_of(handle, token) for token in range(n)]
+
+
+class Detokenizer:
+    """Turns a stream of tokens into text; a character split over tokens comes out whole."""
+
+    def __init__(self, vocab: Vocab) -> None:
+        self._vocab = vocab
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is still open."""
+        return self._decoder.decode(self._vocab.piece(token))
+
+    def flush(self) -> str:
+        """What is left: a replacement character if the last one was never completed."""
+        return self._decoder.decode(b"", final=True)
+
+
+def check_same_vocabulary(target: Vocab, draft: Vocab) -> None:
+    """Raise unless the two agree on every token they both have, and on BOS and EOS.
+
+    One may have more tokens at its end: models of one family are padded to different sizes. A token
+    that only the target has gets q = 0, one that only the draft has is never drafted, and the
+    text is exact over the target's vocabulary either way.
+
+    Raises:
+        VocabularyMismatchError: naming the first difference.
+    """
+    for name, mine, its in (("BOS", target.bos, draft.bos), ("EOS", target.eos, draft.eos)):
+        if mine != its:
+            raise VocabularyMismatchError(
+                f"draft and target differ in their {name} token "
+                f"({_show(target, mine)} in the target, {_show(draft, its)} in the draft): "
+                "use a draft of the target's own family"
+            )
+    shared = min(target.n, draft.n)
+    if target.texts[:shared] == draft.texts[:shared]:
+        return
+    token = next(i for i in range(shared) if target.texts[i] != draft.texts[i])
+    raise VocabularyMismatchError(
+        f"draft and target have different vocabularies ({draft.n:,} and {target.n:,} tokens; "
+        f"token {token} is {_quoted(draft.texts[token])} in the draft and "
+        f"{_quoted(target.texts[token])} in the target): use a draft of the target's own family"
+    )
+
+
+def _show(vocab: Vocab, token: int) -> str:
+    return f"{token} {_quoted(vocab.text(token))}" if token >= 0 else "none"
+
+
+def _quoted(text: bytes) -> str:
+    return repr(text.decode("utf-8", "replace"))

@@ -1,0 +1,133 @@
+"""From the names of a target and a draft to a session: files, memory, vocabularies."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+
+from spec_cpu import defaults
+from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.errors import UsageError
+from spec_cpu.fetch import resolve
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.vocab import check_same_vocabulary
+from spec_cpu.sampling import SamplingParams
+from spec_cpu.session import Progress, Session
+from spec_cpu.verify import RULES
+
+
+def load(
+    target: str | Path,
+    draft: str | Path | None = None,
+    *,
+    ctx: int | None = None,
+    draft_ctx: int | None = None,
+    threads: int | None = None,
+    k: int = defaults.DRAFT_TOKENS,
+    rule: str = defaults.RULE,
+    sampling: SamplingParams | None = None,
+    seed: int | None = None,
+    system: str | None = None,
+    progress: Progress | None = None,
+) -> Session:
+    """Load a target, and a draft if one is given, for a conversation.
+
+    Args:
+        target, draft: a GGUF file or a catalogue name (fetched if needed).
+        ctx: tokens of context; default: what the target was trained on, at most 4,096.
+        draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
+            on. With a smaller one it drafts from a sliding window.
+        threads: default: one a physical core.
+        k: drafted tokens a cycle, 0 .. 64.
+        rule: `block` or `token`.
+        sampling: default: llama.cpp's.
+        seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`.
+        system: a system turn that conversations begin with.
+        progress: told of downloads and loading.
+
+    Raises:
+        UsageError: an option out of range, no such file or catalogue name.
+        CatalogError: a model could not be fetched.
+        ModelError: a file is not a usable model, or the two do not share a vocabulary.
+        ContextError: not enough memory.
+    """
+    _check_options(k, rule, seed)
+    start = perf_counter()
+    notices: list[str] = []
+    with ExitStack() as undo:
+        model = undo.enter_context(_load_model(target, "target", progress))
+        n_ctx = _context_size(model, ctx, notices)
+        context = undo.enter_context(Context(model, n_ctx=n_ctx, threads=threads))
+        drafter = None
+        if draft is not None and _can_draft_for(model, notices):
+            small = undo.enter_context(_load_model(draft, "draft", progress))
+            drafter = _drafter(model, small, context, draft_ctx, notices)
+        undo.pop_all()
+    return Session(
+        model,
+        context,
+        drafter,
+        k=k,
+        rule=rule,
+        sampling=sampling or SamplingParams(),
+        seed=seed,
+        system=system,
+        notices=notices,
+        load_seconds=perf_counter() - start,
+    )
+
+
+def _check_options(k: int, rule: str, seed: int | None) -> None:
+    if not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
+        raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
+    if rule not in RULES:
+        raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule}")
+    if seed is not None and seed < 0:
+        raise UsageError(f"seed must be 0 or more, not {seed}")
+
+
+def _load_model(name: str | Path, part: str, progress: Progress | None) -> Model:
+    path = resolve(str(name), progress)
+    if progress is None:
+        return Model(path)
+    label = f"loading the {part}"
+    return Model(path, progress=lambda fraction: progress(label, round(100 * fraction), 100))
+
+
+def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
+    trained = model.n_ctx_train
+    if ctx is None:
+        return min(trained, defaults.CONTEXT)
+    if ctx > trained:
+        notices.append(
+            f"{model.path.name} was trained on texts of {trained:,} tokens: "
+            f"beyond them a context of {ctx:,} may bring nonsense"
+        )
+    return ctx
+
+
+def _can_draft_for(target: Model, notices: list[str]) -> bool:
+    if not target.can_rollback:
+        notices.append(
+            f"{target.path.name} keeps a recurrent memory ({target.architecture}), which cannot "
+            "take back a rejected draft: decoding plainly"
+        )
+    return target.can_rollback
+
+
+def _drafter(
+    target: Model, draft: Model, context: Context, draft_ctx: int | None, notices: list[str]
+) -> ModelDrafter | None:
+    check_same_vocabulary(target.vocab, draft.vocab)
+    if not draft.can_rollback:
+        notices.append(
+            f"{draft.path.name} keeps a recurrent memory ({draft.architecture}), which cannot take "
+            "back a rejected token, so it cannot draft: decoding plainly"
+        )
+        draft.close()
+        return None
+    n_ctx = draft_ctx if draft_ctx is not None else min(context.n_ctx, draft.n_ctx_train)
+    small = Context(draft, n_ctx=n_ctx, threads=context.threads, max_outputs=1)
+    return ModelDrafter(draft, small, n_vocab=target.vocab.n)

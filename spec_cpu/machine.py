@@ -1,0 +1,34 @@
+"""What this machine has: cores to compute on, memory to fill."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may use: a second thread on a core only slows a pass."""
+    try:
+        allowed = os.sched_getaffinity(0)
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+    siblings = {_siblings(cpu) for cpu in allowed}
+    return len(siblings) or 1
+
+
+def _siblings(cpu: int) -> str:
+    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    try:
+        return topology.read_text()
+    except OSError:
+        return str(cpu)
+
+
+def available_memory() -> int | None:
+    """Bytes that can be had without swapping; None where the system does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    fields = (line.split() for line in lines)
+    return next((int(field[1]) * 1024 for field in fields if field[0] == "MemAvailable:"), None)

@@ -1,0 +1,280 @@
+"""From logits to the distribution a token is drawn from: llama.cpp's samplers, in its order.
+
+Logit bias, penalties, top-k, top-p, min-p, temperature. The result is what exactness is measured
+against: both p and q are what is left after the whole pipeline. It works on few candidates, because
+on a vocabulary of 150 k tokens one full exp costs as much as the rest together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spec_cpu import defaults
+from spec_cpu.errors import ModelError, UsageError
+
+Logits = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Ids = NDArray[np.intp]
+
+_GAPS = (6.0, 14.0)  # how far below the largest logit candidates are looked for, before everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A probability distribution over tokens.
+
+    Attributes:
+        ids: the tokens that may be drawn, ascending, shape (n,); None: every token, in order.
+        p: their probabilities, float64, shape (n,), summing to 1.
+    """
+
+    ids: Ids | None
+    p: Floats
+
+    def prob(self, token: int) -> float:
+        """The probability of `token`; 0 if it cannot be drawn."""
+        if self.ids is None:
+            return float(self.p[token]) if token < len(self.p) else 0.0
+        i = int(self.ids.searchsorted(token))
+        return float(self.p[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
+
+    def probs_at(self, other: Distribution) -> Floats:
+        """The probabilities here of the tokens of `other`, in its order, shape of `other.p`."""
+        if self.ids is None:
+            if other.ids is None:
+                return _resized(self.p, len(other.p))
+            return np.where(
+                other.ids < len(self.p), self.p[np.minimum(other.ids, len(self.p) - 1)], 0.0
+            )
+        if other.ids is None:
+            dense = np.zeros(max(len(other.p), int(self.ids[-1]) + 1))
+            dense[self.ids] = self.p
+            return dense[: len(other.p)]
+        i = np.minimum(self.ids.searchsorted(other.ids), len(self.ids) - 1)
+        return np.where(self.ids[i] == other.ids, self.p[i], 0.0)
+
+    def sample(self, rng: np.random.Generator) -> int:
+        """Draw a token."""
+        if len(self.p) == 1 and self.ids is not None:
+            return int(self.ids[0])
+        cumulative = self.p.cumsum()
+        i = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
+        i = min(i, len(cumulative) - 1)
+        return i if self.ids is None else int(self.ids[i])
+
+    def overlap(self, other: Distribution) -> float:
+        """sum min(p, q) = 1 - TV: the chance that a token drawn from q passes p."""
+        return float(np.minimum(self.p, other.probs_at(self)).sum())
+
+    def excess(self, other: Distribution, scale: float = 1.0) -> Floats:
+        """(scale * p - q)+ over the tokens of this distribution, not normalised."""
+        return np.maximum(scale * self.p - other.probs_at(self), 0.0)
+
+    def reweighted(self, weights: Floats) -> Distribution:
+        """The tokens with a positive weight, with probabilities in proportion to it."""
+        keep = weights.nonzero()[0]
+        p = weights[keep]
+        return Distribution(keep if self.ids is None else self.ids[keep], p / p.sum())
+
+
+_ONE = np.ones(1)
+
+
+def point_mass(token: int) -> Distribution:
+    """All probability on `token`."""
+    return Distribution(np.array([token], np.intp), _ONE)
+
+
+def _resized(p: Floats, n: int) -> Floats:
+    return p[:n] if len(p) >= n else np.concatenate([p, np.zeros(n - len(p))])
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The sampling flags, with llama.cpp's defaults.
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_k: keep this many of the likeliest tokens; 0 keeps all.
+        top_p: keep the likeliest tokens that together reach this probability; 1 keeps all.
+        min_p: keep tokens of at least this share of the likeliest one's probability; 0 keeps all.
+        repeat_penalty: divide positive logits (multiply negative ones) of recent tokens by this.
+        frequency_penalty: subtract this for each time a token occurs among the recent ones.
+        presence_penalty: subtract this once if it occurs there.
+        penalty_last_n: how many tokens are recent; 0 turns penalties off, -1 means all.
+        logit_bias: added to the logits of tokens; -inf forbids one.
+
+    Raises:
+        UsageError: a value out of range.
+    """
+
+    temperature: float = defaults.TEMPERATURE
+    top_k: int = defaults.TOP_K
+    top_p: float = defaults.TOP_P
+    min_p: float = defaults.MIN_P
+    repeat_penalty: float = defaults.REPEAT_PENALTY
+    frequency_penalty: float = defaults.FREQUENCY_PENALTY
+    presence_penalty: float = defaults.PRESENCE_PENALTY
+    penalty_last_n: int = defaults.PENALTY_LAST_N
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.temperature < math.inf, "temperature", "0 or more", self.temperature)
+        _require(self.top_k >= 0, "top-k", "0 (off) or more", self.top_k)
+        _require(0 < self.top_p <= 1, "top-p", "above 0 and at most 1", self.top_p)
+        _require(0 <= self.min_p <= 1, "min-p", "from 0 to 1", self.min_p)
+        _require(0 < self.repeat_penalty < math.inf, "repeat-penalty", "> 0", self.repeat_penalty)
+        _require(math.isfinite(self.frequency_penalty), "frequency-penalty", "finite", "it")
+        _require(math.isfinite(self.presence_penalty), "presence-penalty", "finite", "it")
+        _require(self.penalty_last_n >= -1, "penalty-last-n", "-1 or more", self.penalty_last_n)
+        for token, bias in self.logit_bias.items():
+            _require(token >= 0, "logit-bias", "for a token id of 0 or more", token)
+            _require(bias < math.inf, "logit-bias", "a number or -inf", bias)
+
+    @property
+    def greedy(self) -> bool:
+        """Is the likeliest token always taken?"""
+        return self.temperature == 0
+
+    @property
+    def penalizes(self) -> bool:
+        """Does what was written before change the distribution?"""
+        off = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty) == (1, 0, 0)
+        return not off and self.penalty_last_n != 0
+
+
+def _require(holds: bool, name: str, rule: str, value: object) -> None:
+    if not holds:
+        raise UsageError(f"{name} must be {rule}, not {value}")
+
+
+class Pipeline:
+    """The samplers of one setting: logits and history in, a distribution out. Holds no state."""
+
+    def __init__(self, params: SamplingParams) -> None:
+        self.params = params
+        self._bias_ids = np.array(list(params.logit_bias), np.intp)
+        self._bias = np.array(list(params.logit_bias.values()), np.float32)
+
+    def distribution(self, logits: Logits, history: Sequence[int]) -> Distribution:
+        """What the next token is drawn from.
+
+        Args:
+            logits: float32, (n_vocab,); not changed.
+            history: the tokens before this position, oldest first, for the penalties: all of
+                them, or `recent` ones.
+
+        Raises:
+            ModelError: the logits are not finite: the file is damaged.
+        """
+        params = self.params
+        if params.greedy:
+            return point_mass(self.argmax(logits, history))
+        logits = self._adjusted(logits, history)
+        ids, chosen = _truncate(logits, params)
+        weights = np.exp((chosen - chosen.max()) / params.temperature)
+        if ids is None:
+            return Distribution(None, weights / weights.sum())
+        order = ids.argsort()
+        return Distribution(ids[order], weights[order] / weights.sum())
+
+    def recent(self, history: Sequence[int]) -> list[int]:
+        """The end of `history` that a distribution depends on: empty without penalties."""
+        if not self.params.penalizes:
+            return []
+        n = self.params.penalty_last_n
+        return list(history if n < 0 else history[-n:])
+
+    def argmax(self, logits: Logits, history: Sequence[int]) -> int:
+        """The likeliest next token; arguments and errors as for `distribution`."""
+        logits = self._adjusted(logits, history)
+        token = int(logits.argmax())
+        _check_finite(float(logits[token]))
+        return token
+
+    def _adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
+        if not (len(self._bias) or self.params.penalizes):
+            return logits
+        logits = logits.copy()
+        in_vocabulary = self._bias_ids < len(logits)
+        logits[self._bias_ids[in_vocabulary]] += self._bias[in_vocabulary]
+        if self.params.penalizes:
+            self._penalize(logits, history)
+        return logits
+
+    def _penalize(self, logits: Logits, history: Sequence[int]) -> None:
+        params = self.params
+        counts = Counter(token for token in self.recent(history) if token < len(logits))
+        ids = np.fromiter(counts.keys(), np.intp, len(counts))
+        times = np.fromiter(counts.values(), np.float32, len(counts))
+        hit = logits[ids]
+        penalty = np.float32(params.repeat_penalty)
+        hit = np.where(hit <= 0, hit * penalty, hit / penalty)
+        logits[ids] = hit - times * params.frequency_penalty - params.presence_penalty
+
+
+def _truncate(logits: Logits, params: SamplingParams) -> tuple[Ids | None, Floats]:
+    """The tokens that survive top-k, top-p and min-p (None: all), and their logits."""
+    top = float(logits.max())
+    _check_finite(top)
+    if 0 < params.top_k < len(logits):
+        ids = _top_k(logits, top, params.top_k)
+        total = float(np.exp(logits[ids].astype(np.float64) - top).sum())
+    elif params.top_p < 1:
+        weights = np.exp(logits - np.float32(top))
+        total = float(weights.sum(dtype=np.float64))
+        ids = _top_p(logits, top, weights, params.top_p * total)
+    elif params.min_p > 0:
+        ids = np.flatnonzero(logits >= top + math.log(params.min_p))
+        return ids, logits[ids].astype(np.float64)
+    else:
+        return None, logits.astype(np.float64)
+    chosen = logits[ids].astype(np.float64)
+    return _cut_tail(ids, chosen, total, params)
+
+
+def _cut_tail(ids: Ids, chosen: Floats, total: float, params: SamplingParams) -> tuple[Ids, Floats]:
+    """Top-p, then min-p, over candidates in descending order of their logits."""
+    keep = len(ids)
+    if params.top_p < 1:
+        cumulative = np.exp(chosen - chosen[0]).cumsum()
+        keep = min(keep, int(cumulative.searchsorted(params.top_p * total)) + 1)
+    if params.min_p > 0:
+        bound = chosen[0] + math.log(params.min_p)
+        keep = min(keep, len(chosen) - int(chosen[::-1].searchsorted(bound)))
+    return ids[:keep], chosen[:keep]
+
+
+def _top_k(logits: Logits, top: float, k: int) -> Ids:
+    """The k largest logits' tokens, descending."""
+    near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
+    ids = next((ids for ids in near if len(ids) >= k), np.arange(len(logits)))
+    if len(ids) > k:
+        ids = ids[logits[ids].argpartition(-k)[-k:]]
+    return _descending(logits, ids)
+
+
+def _top_p(logits: Logits, top: float, weights: Logits, mass: float) -> Ids:
+    """The largest logits' tokens, descending: enough of them to hold `mass` of the weights."""
+    near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
+    # A little more than the mass, for sums in single precision differ with their order.
+    enough = (ids for ids in near if float(weights[ids].sum()) > mass * (1 + 1e-5))
+    return _descending(logits, next(enough, np.arange(len(logits))))
+
+
+def _descending(logits: Logits, ids: Ids) -> Ids:
+    return ids[(-logits[ids]).argsort(kind="stable")]
+
+
+def _check_finite(value: float) -> None:
+    if not math.isfinite(value):
+        raise ModelError(
+            f"the model's logits are not finite ({value}): its file is damaged, or every token "
+            "is forbidden by a logit bias"
+        )

@@ -1,0 +1,273 @@
+"""A conversation with a target model and its drafter: a prompt in, steps out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from types import TracebackType
+from typing import Literal
+
+import numpy as np
+
+from spec_cpu import cost, defaults
+from spec_cpu.decode import Cycle, cycles
+from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.errors import ContextError, UsageError
+from spec_cpu.llama.chat import Message
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence, PrefillProgress
+from spec_cpu.sampling import Pipeline, SamplingParams
+from spec_cpu.stats import Stats
+from spec_cpu.text import Origin, Piece, TextStream
+from spec_cpu.verify import RULES
+
+Finish = Literal["stop", "length", "context", "interrupted"]
+Progress = Callable[[str, int, int | None], None]
+"""Told (what is being done, how much is done, out of how much)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one cycle added to the answer.
+
+    Attributes:
+        pieces: text that may be shown, each with its origin. It can lag behind the tokens: behind
+            an unfinished character, or behind what could become a stop string.
+        tokens: the ids, cut after one that ends the answer.
+        cycle: acceptance and cost.
+        finish: why the answer ends here; None while it goes on.
+    """
+
+    pieces: list[Piece]
+    tokens: list[int]
+    cycle: Cycle
+    finish: Finish | None
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+class Session:
+    """A conversation. Make one with `load`; use it as a context manager, or call `close`.
+
+    Attributes:
+        messages: the turns so far; may be changed between answers.
+        stats: of the latest answer. `total`: of all answers.
+        finish: how the latest answer ended.
+        notices: what a person should know, each once.
+    """
+
+    def __init__(
+        self,
+        target: Model,
+        context: Context,
+        drafter: ModelDrafter | None,
+        *,
+        k: int,
+        rule: str,
+        sampling: SamplingParams,
+        seed: int | None,
+        system: str | None = None,
+        notices: Sequence[str] = (),
+        load_seconds: float = 0.0,
+    ) -> None:
+        self.target = target
+        self.drafter = drafter
+        self.k = k if drafter else 0
+        self.rule = rule
+        self.seed = secrets.randbits(32) if seed is None else seed
+        self.notices = list(notices)
+        self.stats = self.total = Stats()
+        self.finish: Finish = "interrupted"
+        self.load_seconds = load_seconds
+        self._opening = [Message(role="system", content=system)] if system else []
+        self.reset()
+        self._context = context
+        self._sampling = sampling
+        self._rng = np.random.default_rng(self.seed)
+        self._sequence = KVSequence(context)
+        self._plain_step: float | None = None
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self._context.n_ctx
+
+    def close(self) -> None:
+        """Free models and caches. A second call does nothing."""
+        if self.drafter:
+            self.drafter.close()
+        self._context.close()
+        self.target.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def reset(self) -> None:
+        """Begin a new conversation. The cache stays: the new one may begin alike."""
+        self.messages: list[Message] = list(self._opening)
+        self.total = Stats(k=self.k)
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = defaults.MAX_TOKENS,
+        raw: bool = False,
+        stop: Sequence[str] = (),
+        ignore_eos: bool = False,
+        progress: Progress | None = None,
+    ) -> Generator[Step, None, None]:
+        """Answer `prompt`, the next turn of the conversation, a step at a time.
+
+        Closing the generator ends the answer (`finish` is then `interrupted`); what was said stays
+        in the conversation.
+
+        Args:
+            prompt: the user's turn; with `raw` the text to go on with, outside any conversation.
+            max_tokens: at most so many tokens.
+            raw: no chat template.
+            stop: strings that end the answer; they are not part of it.
+            ignore_eos: forbid the tokens that end an answer.
+            progress: told how far the evaluation of the prompt is.
+
+        Raises:
+            UsageError: an empty prompt, or no tokens asked for.
+            ContextError: the prompt does not fit.
+        """
+        if max_tokens < 1:
+            raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
+        tokens, stops = self._tokenize(prompt, raw)
+        self.finish = "interrupted"
+        self.stats = Stats(k=self.k)
+        answer: list[str] = []
+        try:
+            self._prefill(tokens, progress)
+            for step in self._steps(tokens, max_tokens, [*stops, *stop], ignore_eos):
+                answer.append(step.text)
+                yield step
+        finally:
+            if not raw and answer:
+                self.messages.append(Message(role="user", content=prompt))
+                self.messages.append(Message(role="assistant", content="".join(answer)))
+
+    def _steps(
+        self, prompt: list[int], max_tokens: int, stops: list[str], ignore_eos: bool
+    ) -> Iterator[Step]:
+        stream = TextStream(self.target.vocab, stops)
+        produced = 0
+        for cycle in cycles(
+            self._sequence,
+            self.drafter,
+            prompt,
+            k=self.k,
+            pipeline=Pipeline(self._sampling_for(ignore_eos)),
+            rule=RULES[self.rule],
+            rng=self._rng,
+            max_tokens=max_tokens,
+        ):
+            pieces: list[Piece] = []
+            tokens: list[int] = []
+            ended = False
+            for token, origin in zip(cycle.tokens, _origins(cycle), strict=True):
+                tokens.append(token)
+                pieces += stream.push(token, origin)
+                ended = token in self.target.vocab.end_tokens or stream.stopped
+                if ended:
+                    break
+            produced += len(tokens)
+            finish = self._finish(ended, produced >= max_tokens, len(prompt) + produced)
+            if finish:
+                self.finish = finish
+                pieces += stream.finish(origin)
+            for stats in (self.stats, self.total):
+                stats.add(cycle, len(tokens))
+            yield Step(pieces, tokens, cycle, finish)
+            if finish:
+                return
+
+    def _finish(self, ended: bool, enough: bool, length: int) -> Finish | None:
+        if ended:
+            return "stop"
+        if enough:
+            return "length"
+        return "context" if length >= self.n_ctx else None
+
+    def _sampling_for(self, ignore_eos: bool) -> SamplingParams:
+        if not ignore_eos:
+            return self._sampling
+        forbidden = dict.fromkeys(self.target.vocab.end_tokens, -np.inf)
+        return replace(self._sampling, logit_bias={**self._sampling.logit_bias, **forbidden})
+
+    def _tokenize(self, prompt: str, raw: bool) -> tuple[list[int], tuple[str, ...]]:
+        """The prompt's tokens, and the strings that end an answer to it."""
+        if not prompt.strip():
+            raise UsageError("the prompt is empty: give some text, --file, or standard input")
+        vocab = self.target.vocab
+        stops: tuple[str, ...] = ()
+        if raw:
+            text, add_special = prompt, True
+        else:
+            template = self.target.chat_template
+            text = template.render([*self.messages, Message(role="user", content=prompt)])
+            stops = template.stops
+            self._notify(template.notice)
+            bos = vocab.text(vocab.bos).decode("utf-8", "replace")
+            add_special = not (bos and text.startswith(bos))
+        tokens = vocab.tokenize(text, add_special=add_special)
+        if not tokens:
+            raise UsageError("the prompt has no tokens in this model's vocabulary")
+        if len(tokens) >= self.n_ctx:
+            raise ContextError(
+                f"the prompt has {len(tokens):,} tokens, but the context holds {self.n_ctx:,} "
+                "with the answer: shorten it, or raise --ctx"
+            )
+        return tokens, stops
+
+    def _notify(self, notice: str | None) -> None:
+        if notice and notice not in self.notices:
+            self.notices.append(notice)
+
+    def _prefill(self, tokens: list[int], progress: Progress | None) -> None:
+        """Bring both caches to the prompt without its last token, and time a plain step there."""
+        start = perf_counter()
+        known = self._sequence.reuse(tokens[:-1])
+        self._sequence.prefill(tokens[known:-1], _labelled(progress, "reading the prompt"))
+        if self.drafter:
+            self.drafter.begin(tokens, _labelled(progress, "reading the prompt (draft)"))
+        read = perf_counter()
+        if self.drafter and self._plain_step is None:
+            self._plain_step = cost.plain_step(self._sequence, tokens[-1])
+        done = perf_counter()
+        for stats in (self.stats, self.total):
+            stats.prompt_tokens += len(tokens)
+            stats.reused_tokens += known
+            stats.prefill += read - start
+            stats.calibrate += done - read
+            stats.plain_step = self._plain_step
+
+
+def _origins(cycle: Cycle) -> list[Origin]:
+    if not cycle.drafted:
+        return ["plain"]
+    last: Origin = "bonus" if cycle.accepted == cycle.drafted else "correction"
+    accepted: list[Origin] = ["accepted"] * cycle.accepted
+    return [*accepted, last]
+
+
+def _labelled(progress: Progress | None, label: str) -> PrefillProgress | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(label, done, total)

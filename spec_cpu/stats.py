@@ -1,0 +1,136 @@
+"""What a generation did and took: counters, alpha, speed, and the formulas beside them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from spec_cpu import theory
+from spec_cpu.decode import Cycle
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counters over cycles. Times are seconds.
+
+    Attributes:
+        plain_step: what one plain target step takes (a pass over one token), measured at the start;
+            None until then.
+        prefill, calibrate: time before the first cycle: reading the prompt, timing a plain step.
+    """
+
+    k: int = 0
+    cycles: int = 0
+    tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tried_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)
+    overlap: float = 0.0
+    draft: float = 0.0
+    target: float = 0.0
+    sample: float = 0.0
+    decode: float = 0.0
+    prefill: float = 0.0
+    calibrate: float = 0.0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    plain_step: float | None = None
+    _passes: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _rows: int = 0
+
+    def add(self, cycle: Cycle, kept: int) -> None:
+        """Count a cycle of which `kept` tokens became text (fewer at the end of an answer)."""
+        self.cycles += 1
+        self.tokens += kept
+        self.drafted += cycle.drafted
+        self.accepted += cycle.accepted
+        self.overlap += sum(cycle.overlaps)
+        self._count_positions(cycle)
+        self.draft += cycle.seconds.draft
+        self.target += cycle.seconds.target
+        self.sample += cycle.seconds.sample
+        self.decode += cycle.seconds.total
+        self._passes[cycle.drafted + 1].append(cycle.seconds.target)
+        self._rows += min(cycle.accepted, cycle.drafted) + 1
+
+    def _count_positions(self, cycle: Cycle) -> None:
+        missing = cycle.drafted - len(self.tried_by_position)
+        self.tried_by_position += [0] * missing
+        self.accepted_by_position += [0] * missing
+        for i in range(cycle.tried):
+            self.tried_by_position[i] += 1
+            self.accepted_by_position[i] += i < cycle.accepted
+
+    @property
+    def alpha(self) -> float | None:
+        """Observed acceptance: accepted / tried; None before any token was tried."""
+        tried = sum(self.tried_by_position)
+        return self.accepted / tried if tried else None
+
+    @property
+    def alpha_exact(self) -> float | None:
+        """Mean of sum min(p, q) over the tried positions: the same quantity with less noise."""
+        tried = sum(self.tried_by_position)
+        return self.overlap / tried if tried else None
+
+    @property
+    def tokens_per_cycle(self) -> float | None:
+        return self.tokens / self.cycles if self.cycles else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.tokens / self.decode if self.decode else None
+
+    @property
+    def plain_tokens_per_second(self) -> float | None:
+        """Plain decoding of this target here: this run itself where nothing was drafted."""
+        if not self.drafted:
+            return self.tokens_per_second
+        if self.plain_step is None:
+            return None
+        return 1.0 / (self.plain_step + self._sample_per_row)
+
+    @property
+    def speedup(self) -> float | None:
+        """Measured: tokens a second against plain decoding."""
+        fast, plain = self.tokens_per_second, self.plain_tokens_per_second
+        return fast / plain if fast and plain else None
+
+    @property
+    def c(self) -> float | None:
+        """A draft step in plain target steps."""
+        if not self.drafted or not self.plain_step:
+            return None
+        return self.draft / self.drafted / self.plain_step
+
+    @property
+    def verify_cost(self) -> float | None:
+        """V(k + 1): the median pass of full width, in plain target steps."""
+        passes = self._passes.get(self.k + 1)
+        if not passes or not self.plain_step:
+            return None
+        return statistics.median(passes) / self.plain_step
+
+    @property
+    def speedup_theory(self) -> float | None:
+        """E / (V(k+1) + k c + overhead), with alpha, V and c as measured here."""
+        alpha, c, verify = self.alpha_exact, self.c, self.verify_cost
+        if alpha is None or c is None or verify is None or not self.plain_step:
+            return None
+        plain = 1.0 + self._sample_per_row / self.plain_step
+        overhead = self.sample / self.cycles / self.plain_step
+        gain = theory.speedup(min(alpha, 1.0), self.k, c, lambda _: verify, overhead)
+        return float(gain) * plain
+
+    @property
+    def speedup_textbook(self) -> float | None:
+        """E / (1 + k c): the same alpha and c, with verification for free."""
+        if self.alpha_exact is None or self.c is None:
+            return None
+        return float(theory.speedup(min(self.alpha_exact, 1.0), self.k, self.c))
+
+    @property
+    def _sample_per_row(self) -> float:
+        return self.sample / self._rows if self._rows else 0.0
