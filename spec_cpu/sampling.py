@@ -221,34 +221,45 @@ class Pipeline:
 
 def _truncate(logits: Logits, params: SamplingParams) -> tuple[Ids | None, Floats]:
     """The tokens that survive top-k, top-p and min-p (None: all), and their logits."""
-    top = float(logits.max())
-    _check_finite(top)
+    top = logits.max()
+    _check_finite(float(top))
     if 0 < params.top_k < len(logits):
-        ids = _top_k(logits, top, params.top_k)
-        total = float(np.exp(logits[ids].astype(np.float64) - top).sum())
+        ids = _top_k(logits, float(top), params.top_k)
+        total = _sequential_sum(np.exp(logits[ids] - top))
     elif params.top_p < 1:
-        weights = np.exp(logits - np.float32(top))
-        total = float(weights.sum(dtype=np.float64))
-        ids = _top_p(logits, top, weights, params.top_p * total)
+        weights = np.exp(logits - top)
+        total = _sequential_sum(weights)
+        ids = _top_p(logits, float(top), weights, params.top_p * total)
     elif params.min_p > 0:
         ids = np.flatnonzero(logits >= top + math.log(params.min_p))
         return ids, logits[ids].astype(np.float64)
     else:
         return None, logits.astype(np.float64)
-    chosen = logits[ids].astype(np.float64)
-    return _cut_tail(ids, chosen, total, params)
+    keep = _kept(logits[ids], total, params)
+    return ids[:keep], logits[ids[:keep]].astype(np.float64)
 
 
-def _cut_tail(ids: Ids, chosen: Floats, total: float, params: SamplingParams) -> tuple[Ids, Floats]:
-    """Top-p, then min-p, over candidates in descending order of their logits."""
-    keep = len(ids)
+def _kept(chosen: Logits, total: np.float32, params: SamplingParams) -> int:
+    """How many of the candidates, in descending order of their logits, pass top-p and min-p.
+
+    Args:
+        total: the sum of exp(logit - largest logit) that top-p is a share of.
+    """
+    keep = len(chosen)
     if params.top_p < 1:
-        cumulative = np.exp(chosen - chosen[0]).cumsum()
-        keep = min(keep, int(cumulative.searchsorted(params.top_p * total)) + 1)
+        cumulative = (np.exp(chosen - chosen[0]) / total).cumsum(dtype=np.float32)
+        keep = min(keep, int(cumulative.searchsorted(np.float32(params.top_p))) + 1)
     if params.min_p > 0:
         bound = chosen[0] + math.log(params.min_p)
         keep = min(keep, len(chosen) - int(chosen[::-1].searchsorted(bound)))
-    return ids[:keep], chosen[:keep]
+    return keep
+
+
+def _sequential_sum(weights: Logits) -> np.float32:
+    # llama.cpp adds one by one in single precision: over a whole vocabulary its rounding decides
+    # where top-p ends, so it is kept.
+    total: np.float32 = weights.cumsum(dtype=np.float32)[-1]
+    return total
 
 
 def _top_k(logits: Logits, top: float, k: int) -> Ids:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tiny
 
 from spec_cpu.fetch import resolve
 from spec_cpu.llama.model import Model
@@ -19,7 +20,7 @@ def default_path() -> Path:
 
 @pytest.fixture(scope="session")
 def q4_0_path() -> Path:
-    """The same model in Q4_0: the default draft, and the target that is exact to the bit."""
+    """The same model in Q4_0: the default draft, and a target that is exact to the bit."""
     return resolve("smollm2-135m-instruct-q4_0")
 
 
@@ -27,3 +28,21 @@ def q4_0_path() -> Path:
 def default_target(default_path: Path) -> Iterator[Model]:
     with Model(default_path) as model:
         yield model
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for tiny models that tests share."""
+    return tmp_path_factory.mktemp("models")
+
+
+@pytest.fixture(scope="session")
+def tiny_target(models: Path) -> Path:
+    """A tiny model that can read any text."""
+    return tiny.write_llama(models / "target.gguf", n_vocab=320, n_ctx=2048, scale=3)
+
+
+@pytest.fixture(scope="session")
+def tiny_draft(models: Path) -> Path:
+    """A relative of `tiny_target`: it often guesses right."""
+    return tiny.write_llama(models / "draft.gguf", n_vocab=320, n_ctx=2048, scale=3, noise=0.15)

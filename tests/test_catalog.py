@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from spec_cpu_cli.models import app
+from spec_cpu_cli.progress import download_progress
+from typer.testing import CliRunner, Result
 
 from spec_cpu import defaults
 from spec_cpu.catalog import (
@@ -26,8 +27,6 @@ from spec_cpu.catalog import (
     user_file,
 )
 from spec_cpu.errors import CatalogError, SpecCpuError, UsageError
-from spec_cpu_cli.models import app
-from spec_cpu_cli.progress import download_progress
 
 names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,12}", fullmatch=True).filter(
     lambda name: not name.endswith(".gguf")
@@ -148,7 +147,10 @@ class TestParsing:
             (entry('kind = "wheel", requirement = "-r x", member = "m"'), "not an option"),
             (entry('kind = "quantize", of = "absent", type = "Q4_0"'), "of: no model named"),
             (entry('kind = "quantize", of = "mine", type = "Q4_0"'), "'mine' is made from itself"),
-            (entry('kind = "url", url = "http://h/x"', more="bytes = 0"), "bytes: must be a number"),
+            (
+                entry('kind = "url", url = "http://h/x"', more="bytes = 0"),
+                "bytes: must be a number",
+            ),
             (entry('kind = "url", url = "http://h/x"', more="bytes = true"), "bytes: must be"),
             (entry('kind = "url", url = "http://h/x"', more='sha256 = "1f"'), "64 hex digits"),
             (entry('kind = "url", url = "http://h/x"', name="a.gguf"), "ends not in .gguf"),
@@ -236,7 +238,7 @@ class TestCommands:
         output = self.run("list").output
         rows = {line.split()[0]: line.split() for line in output.splitlines() if line}
         assert rows["mine"][-2:] == ["file", "yes"]
-        assert rows["qwen3-8b"][-2:] == ["hub", "no"]
+        assert rows["qwen3-0.6b"][-2:] == ["hub", "no"]
         assert rows["ours"] == ["ours", "mine", "mine"]
         assert str(here.parent) in output
 
@@ -262,7 +264,9 @@ class TestCommands:
         assert json.loads(self.run("show", "qwen3-8b", "--json").output)["bytes"] == 5027783488
 
     def test_show_pair(self) -> None:
-        assert "target               smollm2-135m-instruct" in self.run("show", defaults.PAIR).output
+        assert (
+            "target               smollm2-135m-instruct" in self.run("show", defaults.PAIR).output
+        )
 
     def test_path(self, here: Path) -> None:
         assert self.run("path", "mine").output == f"{here}\n"

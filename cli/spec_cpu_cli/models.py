@@ -39,8 +39,8 @@ def list_models(as_json: Json = False) -> None:
         )
         return
     console = _console()
-    console.print(_model_table(catalog.models.values()))
-    console.print(_pair_table(catalog.pairs.values()))
+    console.print(_model_table(catalog.models.values()), "")
+    console.print(_pair_table(catalog.pairs.values()), "")
     console.print(f"Your own entries: {user_file()}", soft_wrap=True)
 
 

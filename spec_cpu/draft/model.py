@@ -43,6 +43,7 @@ class ModelDrafter:
 
     def begin(self, prompt: Sequence[int], progress: PrefillProgress | None = None) -> None:
         """Evaluate all of the prompt that fits the window but its last token."""
+        prompt = self._known(prompt)
         window = prompt[-self._context.n_ctx // 2 :] if len(prompt) > self._room else prompt
         known = self._kv.reuse(window[:-1])
         self._kv.prefill(window[known:-1], progress)
@@ -74,12 +75,17 @@ class ModelDrafter:
         """Keep what was fed of `tokens`; the rest is pending."""
         fed = min(len(self._kv) - self._base, len(tokens) - 1)
         self._kv.truncate(self._base + fed)
-        self._pending += tokens[fed:]
+        self._pending += self._known(tokens[fed:])
         self._base = len(self._kv)
 
     def close(self) -> None:
         self._context.close()
         self.model.close()
+
+    def _known(self, tokens: Sequence[int]) -> list[int]:
+        """`tokens`, with any that only the target has replaced: what is drafted then is a guess."""
+        n = self.model.vocab.n
+        return [token if token < n else 0 for token in tokens]
 
     @property
     def _room(self) -> int:

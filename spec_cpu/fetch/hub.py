@@ -93,7 +93,7 @@ def _download(source: HubSource, file: str, report: Progress) -> Path:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the hub's client from logging each retry: what matters is in the error that it raises."""
+    """Keep the hub's client from logging each retry: its error says what matters."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -67,7 +67,11 @@ def obtain(model: Model, source: UrlSource, target: Path, report: Progress) -> N
         finally:
             if not part.resumable()[0]:
                 part.forget()
-    place(part.file, target, model, report)
+    try:
+        place(part.file, target, model, report)
+    except CatalogError:
+        part.forget()  # not to be built upon
+        raise
     part.forget()
 
 
@@ -110,8 +114,8 @@ def _open(url: str, model: Model, headers: dict[str, str]) -> Any:
 
 def _continues(response: Any, start: int, validator: str) -> bool:
     """Is this the rest of the very file that we have the first `start` bytes of?"""
-    # Some servers ignore If-Range: look at the validator again.
-    same_file = _validator(response) == validator
+    # Some servers ignore If-Range: look at the validator again. It may be left out of a 206.
+    same_file = _validator(response) in ("", validator)
     same_place = response.headers.get("Content-Range", "").startswith(f"bytes {start}-")
     if not (same_file and same_place):
         response.close()
@@ -134,7 +138,8 @@ def _receive(response: Any, start: int, part: _Part, model: Model, report: Progr
     done = start
     try:
         with part.file.open("ab" if start else "wb") as file:
-            part.tag.write_text(_validator(response), encoding="utf-8")
+            if not start:
+                part.tag.write_text(_validator(response), encoding="utf-8")
             for chunk in _chunks(response):
                 file.write(chunk)
                 done += len(chunk)
