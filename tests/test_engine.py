@@ -1,4 +1,4 @@
-"""Exactness through the real engine, on tiny random models whose distributions can be enumerated."""
+"""Exactness through the real engine, on tiny random models with distributions to enumerate."""
 
 from __future__ import annotations
 

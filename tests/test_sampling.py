@@ -161,7 +161,7 @@ def test_a_distribution_is_one(
     if result.ids is not None:
         assert (np.diff(result.ids) > 0).all()
         assert result.ids[-1] < len(logits)
-        if 0 < params.top_k:
+        if params.top_k > 0:
             assert len(result.ids) <= params.top_k
     token = result.sample(np.random.default_rng(0))
     assert result.prob(token) > 0

@@ -194,7 +194,7 @@ def test_the_test_has_the_power_to_see_a_wrong_residual(rule: Rule) -> None:
 
 
 def test_the_papers_example() -> None:
-    """Sun et al. 2024, section 2: 10/9 accepted tokens by the token rule, 11/9 by the block rule."""
+    """Sun et al. 2024, section 2: 10/9 accepted by the token rule, 11/9 by the block rule."""
     target, draft = np.array([1 / 3, 2 / 3]), np.array([2 / 3, 1 / 3])
     rng = np.random.default_rng(0)
     accepted = {

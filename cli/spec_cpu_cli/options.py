@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spec_cpu import defaults
-from spec_cpu.errors import UsageError
+from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
     from spec_cpu.sampling import SamplingParams
@@ -232,6 +234,7 @@ def open_session(
     from spec_cpu.loading import load
 
     log.set_verbose(verbose)
+    log.on_abort(_leave)
     session = load(
         choice.target,
         choice.draft,
@@ -248,3 +251,14 @@ def open_session(
     if choice.notice:
         session.notices.insert(0, choice.notice)
     return session
+
+
+def _leave(reason: str) -> None:
+    """llama.cpp is about to abort: one line of ours instead of a core dump."""
+    print(
+        f"spec-cpu: llama.cpp cannot go on ({reason}): the model's file is damaged, or not one it "
+        "can run",
+        file=sys.stderr,
+    )
+    sys.stdout.flush()
+    os._exit(SpecCpuError.exit_code)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import deque
+from collections.abc import Callable
 
 import llama_cpp
+from llama_cpp.llama_cpp import _lib
 
 _ERROR = 4  # GGML_LOG_LEVEL_ERROR
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: goes on with the line before it
@@ -49,6 +51,24 @@ def last_error() -> str:
     first = _errors[0]
     _, found, message = first.partition(": ")
     return message.strip() if found else first
+
+
+_abort_callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+_aborted: object = None  # keeps the callback alive: C holds only its address
+
+
+def on_abort(handle: Callable[[str], None]) -> None:
+    """Call `handle` with the reason when llama.cpp is about to abort the process.
+
+    llama.cpp trusts a few things in a file and asserts them. If `handle` returns, the process dies.
+    """
+    global _aborted  # noqa: PLW0603
+
+    def receive(message: bytes) -> None:
+        handle(message.decode("utf-8", "replace").strip())
+
+    _aborted = _abort_callback(receive)
+    _lib.ggml_set_abort_callback(_aborted)
 
 
 llama_cpp.llama_log_set(_receive, ctypes.c_void_p(0))

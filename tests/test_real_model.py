@@ -1,0 +1,94 @@
+"""Exactness on the real default model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import spec_cpu
+from spec_cpu import SamplingParams, Session
+
+GREEDY = SamplingParams(temperature=0)
+N = 128
+PROMPTS = [
+    "Why is the sky blue?",
+    "Write a short poem about autumn.",
+    "Translate to French: The cat sits on the table.",
+    "What is 17 times 23? Explain each step.",
+    "Write a Python function that reverses a list.",
+    "Summarise the plot of Romeo and Juliet.",
+    "List five uses for a paper clip.",
+    "Explain how a bicycle stays upright.",
+    "What is the capital of Australia, and why not Sydney?",
+    "Give me a recipe for pancakes.",
+    "Describe the life cycle of a butterfly.",
+    "Write an email asking for a day off.",
+    "What causes the tides?",
+    "Name the planets in order and say one thing about each.",
+    "Tell a joke about a programmer.",
+    "How do vaccines work?",
+    "Rewrite in formal English: gonna grab a bite, wanna come?",
+    "What is the difference between a virus and a bacterium?",
+    "Write a haiku about the sea.",
+    "Explain recursion to a child.",
+]
+
+
+def greedy_tokens(session: Session, prompt: str) -> list[int]:
+    session.reset()
+    steps = session.generate(prompt, max_tokens=N, ignore_eos=True)
+    return [token for step in steps for token in step.tokens]
+
+
+@pytest.mark.slow
+def test_a_q4_0_target_writes_what_plain_decoding_writes(
+    q4_0_path: Path, default_path: Path
+) -> None:
+    with spec_cpu.load(q4_0_path, sampling=GREEDY) as session:
+        plain = [greedy_tokens(session, prompt) for prompt in PROMPTS]
+    with spec_cpu.load(q4_0_path, default_path, sampling=GREEDY, k=3) as session:
+        fast, accepted = [], 0
+        for prompt in PROMPTS:
+            fast.append(greedy_tokens(session, prompt))
+            accepted += session.stats.accepted
+    assert accepted > 500
+    assert len(plain) == 20
+    assert all(len(tokens) == N for tokens in plain)
+    assert fast == plain
+
+
+@pytest.mark.slow
+def test_every_token_is_the_argmax_of_the_row_that_verified_it(
+    default_path: Path, q4_0_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Holds for every quantization, also where a batch's logits differ from single steps'."""
+    with spec_cpu.load(default_path, q4_0_path, sampling=GREEDY, k=4) as session:
+        best: list[list[int]] = []
+        score = session._sequence.score
+
+        def recording(tokens: list[int]) -> object:
+            rows = score(tokens)
+            best.append(rows.argmax(axis=1).tolist())
+            return rows
+
+        monkeypatch.setattr(session._sequence, "score", recording)
+        for prompt in PROMPTS[:4]:
+            session.reset()
+            for step in session.generate(prompt, max_tokens=64):
+                cycle = step.cycle
+                assert cycle.tokens == best[-1][: len(cycle.tokens)]
+
+
+def test_the_same_seed_gives_the_same_text(default_path: Path, q4_0_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        with spec_cpu.load(default_path, q4_0_path, seed=11) as session:
+            texts.append("".join(s.text for s in session.generate(PROMPTS[0], max_tokens=48)))
+    assert texts[0] == texts[1]
+
+
+def test_a_draft_of_the_same_file_is_always_accepted(q4_0_path: Path) -> None:
+    with spec_cpu.load(q4_0_path, q4_0_path, sampling=GREEDY, k=3) as session:
+        list(session.generate(PROMPTS[0], max_tokens=32))
+        assert session.stats.alpha == 1
