@@ -49,12 +49,7 @@ def _begin(
 ) -> tuple[Generator[Step, None, None], list[Step]]:
     """Read the prompt, with a bar, up to the first step; there is none if that is interrupted."""
     with progress_bar(show=show) as report:
-
-        def progress(label: str, done: int, total: int | None) -> None:
-            interrupt.check()
-            report(label, done, total)
-
-        steps = generate(progress)
+        steps = generate(interrupt.checked(report))
         try:
             return steps, list(islice(steps, 1))
         except KeyboardInterrupt:

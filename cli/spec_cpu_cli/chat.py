@@ -49,7 +49,6 @@ def chat(
     Ctrl-C stops an answer, Ctrl-D leaves.
     """
     from spec_cpu_cli.answer import say
-    from spec_cpu_cli.progress import progress_bar
 
     choice = opt.choose_models(target, draft, pair)
     sampling = opt.sampling_params(
@@ -63,20 +62,19 @@ def chat(
         repeat_last_n=repeat_last_n,
         logit_bias=logit_bias,
     )
-    with progress_bar(show=not quiet) as progress:
-        session = opt.open_session(
-            choice,
-            ctx=ctx,
-            draft_ctx=draft_ctx,
-            threads=threads,
-            k=draft_tokens,
-            rule=rule,
-            sampling=sampling,
-            seed=seed,
-            system=system,
-            verbose=verbose,
-            progress=progress,
-        )
+    session = opt.open_session(
+        choice,
+        ctx=ctx,
+        draft_ctx=draft_ctx,
+        threads=threads,
+        k=draft_tokens,
+        rule=rule,
+        sampling=sampling,
+        seed=seed,
+        system=system,
+        verbose=verbose,
+        progress=not quiet,
+    )
     with session:
         said = 0 if quiet else say(session)
         _note(_HELP, quiet)

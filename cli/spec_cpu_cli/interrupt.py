@@ -7,6 +7,8 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
+from spec_cpu_cli.progress import Report
+
 EXIT_CODE = 130  # 128 + SIGINT, as shells have it
 
 
@@ -45,6 +47,15 @@ class Interrupt:
         """Raise KeyboardInterrupt if Ctrl-C was pressed: for where there is nothing to keep."""
         if self.requested:
             raise KeyboardInterrupt
+
+    def checked(self, report: Report) -> Report:
+        """`report`, made to `check` each time it is told something."""
+
+        def checking(what: str, done: int, total: int | None) -> None:
+            self.check()
+            report(what, done, total)
+
+        return checking
 
     def _listen(self) -> None:
         while numbers := os.read(self._read, 64):

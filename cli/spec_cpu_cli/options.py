@@ -15,7 +15,7 @@ from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
     from spec_cpu.sampling import SamplingParams
-    from spec_cpu.session import Progress, Session
+    from spec_cpu.session import Session
 
 _MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
 NO_DRAFT = "none"
@@ -227,27 +227,35 @@ def open_session(
     seed: int | None,
     system: str | None,
     verbose: bool,
-    progress: Progress | None,
+    progress: bool,
 ) -> Session:
-    """Load the chosen models."""
+    """Fetch and load the chosen models, with bars for both if `progress` is set."""
+    from spec_cpu.fetch import resolve
     from spec_cpu.llama import log
     from spec_cpu.loading import load
+    from spec_cpu_cli.interrupt import Interrupt
+    from spec_cpu_cli.progress import download_progress, progress_bar
 
     log.set_verbose(verbose)
     log.on_abort(_leave)
-    session = load(
-        choice.target,
-        choice.draft,
-        ctx=ctx,
-        draft_ctx=draft_ctx,
-        threads=threads,
-        k=k,
-        rule=rule,
-        sampling=sampling,
-        seed=seed,
-        system=system,
-        progress=progress,
-    )
+    with download_progress(show=progress) as report:
+        target = resolve(choice.target, report)
+        draft = resolve(choice.draft, report) if choice.draft else None
+    with progress_bar(show=progress) as report, Interrupt() as interrupt:
+        session = load(
+            target,
+            draft,
+            ctx=ctx,
+            draft_ctx=draft_ctx,
+            threads=threads,
+            k=k,
+            rule=rule,
+            sampling=sampling,
+            seed=seed,
+            system=system,
+            progress=interrupt.checked(report),
+        )
+        interrupt.check()
     if choice.notice:
         session.notices.insert(0, choice.notice)
     return session

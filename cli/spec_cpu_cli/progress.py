@@ -29,9 +29,9 @@ def progress_bar(*, show: bool = True) -> Iterator[Report]:
 
 
 @contextmanager
-def download_progress() -> Iterator[Report]:
+def download_progress(*, show: bool = True) -> Iterator[Report]:
     """As `progress_bar`, for bytes: with their number, their speed and the time left."""
-    if not sys.stderr.isatty():
+    if not show or not sys.stderr.isatty():
         yield _ignore
         return
     from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn

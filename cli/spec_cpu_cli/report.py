@@ -28,6 +28,9 @@ def live_line(stats: Stats) -> str:
 
 def summary(stats: Stats) -> Iterator[str]:
     """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means."""
+    if not stats.cycles:
+        yield "stopped before the first token"
+        return
     reused = f", {stats.reused_tokens} of them kept from before" if stats.reused_tokens else ""
     yield (
         f"{stats.tokens} tokens in {stats.decode:.2f} s: {_number(stats.tokens_per_second, '.1f')} "

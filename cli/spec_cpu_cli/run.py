@@ -63,7 +63,6 @@ def run(
     from spec_cpu_cli import report
     from spec_cpu_cli.answer import print_summary, say, stream_answer
     from spec_cpu_cli.interrupt import EXIT_CODE
-    from spec_cpu_cli.progress import progress_bar
     from spec_cpu_cli.prompt import read_prompt
 
     if raw and system:
@@ -81,20 +80,19 @@ def run(
         logit_bias=logit_bias,
     )
     text = read_prompt(prompt, file or [])
-    with progress_bar(show=not quiet) as progress:
-        session = opt.open_session(
-            choice,
-            ctx=ctx,
-            draft_ctx=draft_ctx,
-            threads=threads,
-            k=draft_tokens,
-            rule=rule,
-            sampling=sampling,
-            seed=seed,
-            system=system,
-            verbose=verbose,
-            progress=progress,
-        )
+    session = opt.open_session(
+        choice,
+        ctx=ctx,
+        draft_ctx=draft_ctx,
+        threads=threads,
+        k=draft_tokens,
+        rule=rule,
+        sampling=sampling,
+        seed=seed,
+        system=system,
+        verbose=verbose,
+        progress=not quiet,
+    )
     generate = partial(
         session.generate,
         text,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections import deque
 from collections.abc import Callable
 
 import llama_cpp
@@ -13,7 +12,7 @@ from llama_cpp.llama_cpp import _lib
 _ERROR = 4  # GGML_LOG_LEVEL_ERROR
 _CONTINUED = 5  # GGML_LOG_LEVEL_CONT: goes on with the line before it
 
-_errors: deque[str] = deque(maxlen=16)
+_errors: list[str] = []
 _verbose = False
 _last_level = 0
 
@@ -41,16 +40,20 @@ def forget_errors() -> None:
 
 
 def last_error() -> str:
-    """The most telling error line since `forget_errors`, without llama.cpp's function name.
+    """What llama.cpp said went wrong since `forget_errors`; empty if nothing did.
 
-    llama.cpp reports a cause and then each caller's own failure, so the first line says most.
-    Empty if there was none.
+    It logs a cause and then each caller's own failure: the first line says most, the last one what
+    it came to. Both, without the names of its functions.
     """
     if not _errors:
         return ""
-    first = _errors[0]
-    _, found, message = first.partition(": ")
-    return message.strip() if found else first
+    first, last = (_without_function(line) for line in (_errors[0], _errors[-1]))
+    return first if first == last else f"{first}; {last}"
+
+
+def _without_function(line: str) -> str:
+    _, found, message = line.partition(": ")
+    return message.strip() if found else line
 
 
 _abort_callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)

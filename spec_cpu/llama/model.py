@@ -45,7 +45,7 @@ class Model:
         """Load `path` (for a split model: its first part); weights are mapped, not copied.
 
         Args:
-            progress: told the fraction loaded, 0 to 1.
+            progress: told the fraction loaded, 0 to 1; what it raises ends the loading.
 
         Raises:
             UsageError: no such file.
@@ -192,15 +192,24 @@ def _load(path: Path, progress: Callable[[float], None] | None) -> int | None:
     params = llama_cpp.llama_model_default_params()
     params.n_gpu_layers = 0
 
+    raised: list[BaseException] = []
+
     @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
     def report(fraction: float, _data: ctypes.c_void_p) -> bool:
-        if progress is not None:
-            progress(fraction)
-        return True
+        try:
+            if progress is not None:
+                progress(fraction)
+        except BaseException as error:
+            raised.append(error)
+        return not raised  # False stops the loading
 
     params.progress_callback = report
     log.forget_errors()
     handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    if raised:
+        if handle:
+            llama_cpp.llama_model_free(handle)
+        raise raised[0]
     if not handle:
         cause = log.last_error() or "llama.cpp gave no reason"
         raise ModelError(f"cannot load {path}: {cause}")
