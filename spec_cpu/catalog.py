@@ -194,7 +194,7 @@ def _parse(text: str, file: Path) -> Catalog:
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         values: dict[str, object] = toml.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CatalogError(f"{file}: not valid TOML: {error}") from error
     top = _Table(values, file, "")
     top.allow("models", "pairs")

@@ -23,6 +23,10 @@ class ModelError(SpecCpuError):
     """A file is not a model that can be used here, or llama.cpp refused it."""
 
 
+class LogitsError(ModelError):
+    """A model gave logits that are no numbers."""
+
+
 class ContextError(SpecCpuError):
     """A prompt, a batch or a context does not fit."""
 

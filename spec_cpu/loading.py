@@ -7,7 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from spec_cpu import defaults
-from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
 from spec_cpu.llama.context import Context
@@ -35,7 +35,7 @@ def load(
     """Load a target, and a draft if one is given, for a conversation.
 
     Args:
-        target, draft: a GGUF file or a catalogue name (fetched if needed).
+        target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
@@ -89,7 +89,7 @@ def _check_options(k: int, rule: str, seed: int | None) -> None:
 
 
 def _load_model(name: str | Path, part: str, progress: Progress | None) -> Model:
-    path = resolve(str(name), progress)
+    path = name if isinstance(name, Path) else resolve(name, progress)
     if progress is None:
         return Model(path)
     label = f"loading the {part}"
@@ -128,6 +128,11 @@ def _drafter(
         )
         draft.close()
         return None
-    n_ctx = draft_ctx if draft_ctx is not None else min(context.n_ctx, draft.n_ctx_train)
+    if draft_ctx is None:
+        n_ctx = max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
+    elif draft_ctx < MIN_CONTEXT:
+        raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {draft_ctx}")
+    else:
+        n_ctx = draft_ctx
     small = Context(draft, n_ctx=n_ctx, threads=context.threads, max_outputs=1)
     return ModelDrafter(draft, small, n_vocab=target.vocab.n)

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu import defaults
-from spec_cpu.errors import ModelError, UsageError
+from spec_cpu.errors import LogitsError, UsageError
 
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ids = NDArray[np.intp]
 
+_SMALLEST, _LARGEST = 1e-4, 1e9  # of what logits in single precision bear
 _GAPS = (6.0, 14.0)  # how far below the largest logit candidates are looked for, before everywhere
 
 
@@ -125,17 +126,29 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _require(0 <= self.temperature < math.inf, "temperature", "0 or more", self.temperature)
+        _require(
+            self.temperature == 0 or _SMALLEST <= self.temperature < math.inf,
+            "temperature",
+            f"0, or {_SMALLEST:g} or more",
+            self.temperature,
+        )
         _require(self.top_k >= 0, "top-k", "0 (off) or more", self.top_k)
         _require(0 < self.top_p <= 1, "top-p", "above 0 and at most 1", self.top_p)
         _require(0 <= self.min_p <= 1, "min-p", "from 0 to 1", self.min_p)
-        _require(0 < self.repeat_penalty < math.inf, "repeat-penalty", "> 0", self.repeat_penalty)
-        _require(math.isfinite(self.frequency_penalty), "frequency-penalty", "finite", "it")
-        _require(math.isfinite(self.presence_penalty), "presence-penalty", "finite", "it")
-        _require(self.penalty_last_n >= -1, "penalty-last-n", "-1 or more", self.penalty_last_n)
+        for name in ("repeat_penalty", "frequency_penalty", "presence_penalty"):
+            value = getattr(self, name)
+            rule = f"from {-_LARGEST:g} to {_LARGEST:g}"
+            _require(-_LARGEST <= value <= _LARGEST, name.replace("_", "-"), rule, value)
+        _require(self.repeat_penalty >= _SMALLEST, "repeat-penalty", "above 0", self.repeat_penalty)
+        _require(self.penalty_last_n >= -1, "repeat-last-n", "-1 or more", self.penalty_last_n)
         for token, bias in self.logit_bias.items():
-            _require(token >= 0, "logit-bias", "for a token id of 0 or more", token)
-            _require(bias < math.inf, "logit-bias", "a number or -inf", bias)
+            _require(0 <= token < 2**31, "logit-bias", "for a token id of 0 or more", token)
+            _require(
+                abs(bias) <= _LARGEST or bias == -math.inf,
+                "logit-bias",
+                f"-inf, or from {-_LARGEST:g} to {_LARGEST:g}",
+                bias,
+            )
 
     @property
     def greedy(self) -> bool:
@@ -171,7 +184,7 @@ class Pipeline:
                 them, or `recent` ones.
 
         Raises:
-            ModelError: the logits are not finite: the file is damaged.
+            LogitsError: the logits are not finite: the file is damaged.
         """
         params = self.params
         if params.greedy:
@@ -285,7 +298,7 @@ def _descending(logits: Logits, ids: Ids) -> Ids:
 
 def _check_finite(value: float) -> None:
     if not math.isfinite(value):
-        raise ModelError(
+        raise LogitsError(
             f"the model's logits are not finite ({value}): its file is damaged, or every token "
             "is forbidden by a logit bias"
         )

@@ -14,7 +14,7 @@ import numpy as np
 from spec_cpu import cost, defaults
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.model import ModelDrafter
-from spec_cpu.errors import ContextError, UsageError
+from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
@@ -59,6 +59,8 @@ class Session:
         stats: of the latest answer. `total`: of all answers.
         finish: how the latest answer ended.
         notices: what a person should know, each once.
+        held_back: the end of an answer that was broken off, where it was held back as the possible
+            beginning of a stop string or of a character.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Session:
         self.notices = list(notices)
         self.stats = self.total = Stats()
         self.finish: Finish = "interrupted"
+        self.held_back = ""
         self.load_seconds = load_seconds
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
@@ -152,14 +155,18 @@ class Session:
         tokens, stops = self._tokenize(prompt, raw)
         self.finish = "interrupted"
         self.stats = Stats(k=self.k)
+        self.held_back = ""
         answer: list[str] = []
         try:
             self._prefill(tokens, progress)
             for step in self._steps(tokens, max_tokens, [*stops, *stop], ignore_eos):
                 answer.append(step.text)
                 yield step
+        except LogitsError as error:
+            raise ModelError(f"{self.target.path.name}: {error}") from None
         finally:
-            if not raw and answer:
+            answer.append(self.held_back)
+            if not raw and any(answer):
                 self.messages.append(Message(role="user", content=prompt))
                 self.messages.append(Message(role="assistant", content="".join(answer)))
 
@@ -167,6 +174,14 @@ class Session:
         self, prompt: list[int], max_tokens: int, stops: list[str], ignore_eos: bool
     ) -> Iterator[Step]:
         stream = TextStream(self.target.vocab, stops)
+        try:
+            yield from self._cycle_steps(prompt, max_tokens, stream, ignore_eos)
+        finally:
+            self.held_back = "".join(piece.text for piece in stream.finish("plain"))
+
+    def _cycle_steps(
+        self, prompt: list[int], max_tokens: int, stream: TextStream, ignore_eos: bool
+    ) -> Iterator[Step]:
         produced = 0
         for cycle in cycles(
             self._sequence,

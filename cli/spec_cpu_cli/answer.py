@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 
 from spec_cpu.session import Progress, Session, Step
+from spec_cpu.text import Piece
 from spec_cpu_cli.interrupt import Interrupt
 from spec_cpu_cli.live import AnswerView
 from spec_cpu_cli.progress import progress_bar
@@ -38,8 +39,11 @@ def stream_answer(
                 view.show(step.pieces if stream else (), session.stats)
                 if interrupt.requested:
                     break
-        finally:
             steps.close()
+            if session.held_back:
+                texts.append(session.held_back)
+                view.show([Piece(session.held_back, "plain")] if stream else (), session.stats)
+        finally:
             view.close()
     return "".join(texts)
 

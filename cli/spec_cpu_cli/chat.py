@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from spec_cpu import defaults
 from spec_cpu.errors import SpecCpuError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.prompt import is_text
 
 if TYPE_CHECKING:
     from spec_cpu.session import Session
@@ -82,6 +83,8 @@ def chat(
             if line.startswith("/"):
                 if not _command(session, line):
                     break
+            elif not is_text(line):
+                _note("that line is not UTF-8 text: type it again", quiet=False)
             elif line:
                 _reply(session, line, max_tokens, stop or [], quiet=quiet, color=color)
                 said = said if quiet else say(session, said)
@@ -90,6 +93,8 @@ def chat(
 def _ask(quiet: bool) -> str | None:
     """The next line a person types; None at the end of input."""
     try:
+        if sys.stdin is None:
+            return None
         if not sys.stdin.isatty():
             line = sys.stdin.readline()
             return line.strip() if line else None
@@ -102,9 +107,6 @@ def _ask(quiet: bool) -> str | None:
     except EOFError:
         _note("", quiet)
         return None
-    except UnicodeDecodeError:
-        _note("that line is not UTF-8 text: type it again", quiet=False)
-        return ""
 
 
 def _reply(
@@ -158,8 +160,8 @@ def _save(session: Session, name: str) -> None:
     turns = [f"## {turn['role']}\n\n{turn['content'].strip()}\n" for turn in session.messages]
     try:
         Path(name).expanduser().write_text("\n".join(turns), encoding="utf-8")
-    except OSError as error:
-        _note(f"cannot write {name}: {error.strerror}", quiet=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        _note(f"cannot write {name!a}: {getattr(error, 'strerror', error)}", quiet=False)
     else:
         _note(f"saved {len(turns)} turns to {name}", quiet=False)
 

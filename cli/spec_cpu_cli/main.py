@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from spec_cpu import __version__
-from spec_cpu.errors import SpecCpuError
+from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import chat, models, run
 from spec_cpu_cli.interrupt import EXIT_CODE
+from spec_cpu_cli.prompt import is_text
+
+# Typer carries a click of its own: what its errors have in common is found through what it exports.
+_ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app = typer.Typer(
     name="spec-cpu",
     help="Exact speculative decoding for GGUF models on a CPU.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -34,11 +40,14 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Exact speculative decoding for GGUF models on a CPU."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def main() -> None:
@@ -47,28 +56,73 @@ def main() -> None:
 
 
 def _run() -> int:
+    _mend_streams()
     try:
-        code = app(standalone_mode=False)
-        sys.stdout.flush()
-    except SpecCpuError as error:
-        return _fail(str(error), error.exit_code)
-    except click.ClickException as error:
-        return _fail(_with_hint(error), error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+        _check_arguments()
+        try:
+            code = app(standalone_mode=False, prog_name="spec-cpu")
+        finally:
+            sys.stdout.flush()
+    except (typer.Abort, KeyboardInterrupt):
         return EXIT_CODE
-    except BrokenPipeError:
-        # Whoever read our output has enough; keep the interpreter from flushing into the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except (BrokenPipeError, SystemExit):  # click turns the first into the second
+        _abandon_output()
+        return 0  # whoever read our output has enough
+    except Exception as error:
+        message, code = _explain(error)
+        print(f"spec-cpu: {message}", file=sys.stderr)
     return code if isinstance(code, int) else 0
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"spec-cpu: {message}", file=sys.stderr)
-    return code
+def _explain(error: Exception) -> tuple[str, int]:
+    """The line and the exit code for a foreseen error; any other is raised again: a bug."""
+    if isinstance(error, SpecCpuError):
+        return str(error), error.exit_code
+    if isinstance(error, _ClickError):
+        return _with_hint(error), getattr(error, "exit_code", UsageError.exit_code)
+    if isinstance(error, OSError):
+        _abandon_output()
+        return f"cannot write the output: {error.strerror}", SpecCpuError.exit_code
+    if isinstance(error, MemoryError):
+        return "not enough memory: try a smaller model or --ctx", SpecCpuError.exit_code
+    raise error
 
 
-def _with_hint(error: click.ClickException) -> str:
+def _abandon_output() -> None:
+    # The interpreter flushes once more at its end: what cannot be written must not be tried again.
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _mend_streams() -> None:
+    """Make standard streams that cannot fail on a character, whatever the shell left of them."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for the life of the process)
+    if sys.stdout is None:
+        sys.stdout = _Closed()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+
+
+def _check_arguments() -> None:
+    # Bytes of the command line that are not UTF-8 arrive as lone surrogates.
+    for argument in sys.argv[1:]:
+        if not is_text(argument):
+            raise UsageError(f"{argument!a} is not UTF-8 text: check the terminal's encoding")
+
+
+class _Closed(io.StringIO):
+    """Standard output that was closed: the first thing written to it is an error."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.EBADF, "standard output is closed")
+
+
+def _with_hint(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "spec-cpu"
-    return f"{error.format_message().rstrip('.')} (see {command} --help)"
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return f"{' '.join(message.split()).rstrip('.')} (see {command} --help)"

@@ -161,7 +161,7 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
             raise UsageError("--draft needs a --target to draft for")
         from spec_cpu.catalog import load_catalog
 
-        chosen = load_catalog().pair(pair or defaults.PAIR)
+        chosen = load_catalog().pair(defaults.PAIR if pair is None else pair)
         return ModelChoice(chosen.target, _unless_none(chosen.draft if draft is None else draft))
     if draft is None:
         return ModelChoice(
@@ -240,7 +240,7 @@ def open_session(
     log.on_abort(_leave)
     with download_progress(show=progress) as report:
         target = resolve(choice.target, report)
-        draft = resolve(choice.draft, report) if choice.draft else None
+        draft = None if choice.draft is None else resolve(choice.draft, report)
     with progress_bar(show=progress) as report, Interrupt() as interrupt:
         session = load(
             target,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spec_cpu.errors import UsageError
+from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
@@ -15,7 +15,7 @@ from spec_cpu.tree import TokenTree
 
 _FEW = 4  # so many missing tokens are fed one by one, which lets llama.cpp reuse its graph
 _SINKS = 4  # first tokens that stay when the window slides: attention rests on them
-MIN_CONTEXT = 32
+MIN_CONTEXT = 32  # room to slide in
 
 
 class ModelDrafter:
@@ -30,10 +30,9 @@ class ModelDrafter:
         """Draft with `model` through `context`, both closed by `close`.
 
         Args:
+            context: of `MIN_CONTEXT` tokens at least.
             n_vocab: the target's; tokens that only the draft has are never proposed.
         """
-        if context.n_ctx < MIN_CONTEXT:
-            raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {context.n_ctx}")
         self.model = model
         self._context = context
         self._n_vocab = n_vocab
@@ -52,7 +51,19 @@ class ModelDrafter:
     def propose(
         self, history: Sequence[int], k: int, pipeline: Pipeline, rng: np.random.Generator
     ) -> TokenTree:
-        """A chain of at most `k` tokens, cut after one that ends the text."""
+        """A chain of at most `k` tokens, cut after one that ends the text.
+
+        Raises:
+            ModelError: the draft is damaged.
+        """
+        try:
+            return self._draft(history, k, pipeline, rng)
+        except LogitsError as error:
+            raise ModelError(f"{self.model.path.name}: {error}") from None
+
+    def _draft(
+        self, history: Sequence[int], k: int, pipeline: Pipeline, rng: np.random.Generator
+    ) -> TokenTree:
         logits = self._catch_up(k)
         recent = pipeline.recent(history)
         ends = self.model.vocab.end_tokens

@@ -6,12 +6,13 @@ import errno
 import hashlib
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from spec_cpu.catalog import Model, QuantizeSource, load_catalog
-from spec_cpu.errors import CatalogError
+from spec_cpu.errors import CatalogError, UsageError
 
 Progress = Callable[[str, int, int | None], None]
 """Told (what is going on, bytes done, bytes in all or None if unknown)."""
@@ -25,7 +26,10 @@ def cache_dir() -> Path:
     """Where fetched models are kept: `SPEC_CPU_CACHE`, or the user's cache folder."""
     chosen = os.environ.get("SPEC_CPU_CACHE")
     if chosen:
-        return Path(chosen).expanduser()
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:
+            raise UsageError(f"SPEC_CPU_CACHE is {chosen}, but there is no such user") from None
     from platformdirs import user_cache_path
 
     return user_cache_path("spec-cpu")
@@ -52,6 +56,8 @@ def locked(target: Path, name: str, report: Progress) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=target.parent):
+        pass  # a folder that cannot be written to says so here; the lock would wait for ever
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(timeout=0)
@@ -132,4 +138,4 @@ def _storage_problem(error: OSError, name: str, folder: Path) -> str:
         return f"no space left in {folder} for {name}: free some, {elsewhere}"
     if error.errno in _FORBIDDEN:
         return f"cannot write to {folder} to store {name}: check its permissions, {elsewhere}"
-    return f"cannot store {name} in {folder}: {error}"
+    return f"cannot store {name} in {folder} ({error.strerror}): free its name, {elsewhere}"

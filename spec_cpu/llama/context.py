@@ -16,6 +16,8 @@ from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama import log
 from spec_cpu.llama.model import Model
 
+_MOST_CONTEXT = 2**31 - 1
+_MOST_THREADS = 512  # GGML_MAX_N_THREADS
 _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
 
 Rows = NDArray[np.float32]
@@ -51,19 +53,19 @@ class Context:
             hidden: keep the final hidden state of every output row, for `hidden_rows`.
 
         Raises:
-            UsageError: a size below 1.
+            UsageError: a size out of range.
             ContextError: not enough memory.
         """
-        for name, value in (("context", n_ctx), ("threads", 1 if threads is None else threads)):
-            if value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}")
+        _check_range("ctx", n_ctx, _MOST_CONTEXT)
+        if threads is not None:
+            _check_range("threads", threads, _MOST_THREADS)
         self.model = model
         self.n_ctx = n_ctx
         self.n_batch = min(n_batch, n_ctx)
         self.max_outputs = min(max_outputs, self.n_batch)
         self.threads = machine.physical_cores() if threads is None else threads
         self._n_vocab = model.vocab.n
-        _check_memory(model, n_ctx)
+        _check_memory(model, n_ctx, self.n_batch)
         self._handle: int | None = self._create(n_seq, hidden)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch = _Batch(self.n_batch, n_seq)
@@ -250,9 +252,15 @@ def _float_view(address: int, rows: int, columns: int) -> Rows:
     return np.ctypeslib.as_array(buffer).reshape(rows, columns)
 
 
-def _check_memory(model: Model, n_ctx: int) -> None:
+def _check_range(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageError(f"{name} must be from 1 to {most:,}, not {value}")
+
+
+def _check_memory(model: Model, n_ctx: int, n_batch: int) -> None:
     # llama.cpp touches the whole cache at once: without this check Linux would kill the process.
-    needed, available = model.kv_bytes(n_ctx), machine.available_memory()
+    needed = model.kv_bytes(n_ctx) + 2 * n_ctx * n_batch  # and the attention mask of a pass
+    available = machine.available_memory()
     if available is not None and needed > available:
         raise ContextError(
             f"a context of {n_ctx:,} tokens for {model.path.name} needs about "

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,10 +67,16 @@ def check_model_file(path: Path) -> None:
 
 
 def _check_readable(path: Path) -> None:
-    if not path.exists():
-        raise UsageError(f"no such file: {path}")
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"no such file: {path}") from None
+    except OSError as error:
+        raise UsageError(f"cannot open {path}: {error.strerror}") from None
+    if stat.S_ISDIR(mode):
         raise UsageError(f"{path} is a directory: give the .gguf file in it")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path} is a pipe or a device: give a .gguf file")
     try:
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))

@@ -15,6 +15,7 @@ from spec_cpu.errors import UsageError, VocabularyMismatchError
 _text_of = _lib.llama_vocab_get_text
 _is_end = _lib.llama_vocab_is_eog
 _no_text = b""
+_SPACE = "\u2581"  # how SentencePiece writes a space
 
 
 class Vocab:
@@ -26,6 +27,7 @@ class Vocab:
         self.n = int(llama_cpp.llama_vocab_n_tokens(handle))
         self.bos = int(llama_cpp.llama_vocab_bos(handle))
         self.eos = int(llama_cpp.llama_vocab_eos(handle))
+        self._type = int(llama_cpp.llama_vocab_type(handle))
 
     def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
         """Tokens of `text`; markup of special tokens in it is recognised.
@@ -37,6 +39,7 @@ class Vocab:
         Raises:
             UsageError: the vocabulary has no token for a part of the text.
         """
+        self._check_characters(text)
         data = text.encode("utf-8", "surrogatepass")
         size = len(data) + 8
         while True:
@@ -49,6 +52,20 @@ class Vocab:
             if n == -(2**31):
                 raise UsageError("the text is too long to tokenize: give a shorter one")
             size = -n
+
+    def _check_characters(self, text: str) -> None:
+        # A SentencePiece vocabulary without byte tokens makes llama.cpp end the process on a
+        # character that it lacks.
+        if self._type != llama_cpp.LLAMA_VOCAB_TYPE_SPM or self._has_bytes:
+            return
+        known = {name.decode("utf-8", "replace") for name in self.texts}
+        missing = {*text.replace(" ", _SPACE), _SPACE} - known
+        if missing:
+            raise UsageError(f"the model's vocabulary has no token for {min(missing)!r}")
+
+    @cached_property
+    def _has_bytes(self) -> bool:
+        return b"<0x00>" in self.texts
 
     def piece(self, token: int) -> bytes:
         """The bytes that `token` adds to the text: none for a control token."""
