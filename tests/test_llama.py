@@ -376,7 +376,7 @@ def test_too_large_a_context_is_refused_before_it_is_touched(
         monkeypatch.setattr(machine, "available_memory", lambda: None)
         with pytest.raises(UsageError, match="threads"):
             Context(model, n_ctx=64, threads=0)
-        with pytest.raises(UsageError, match="context"):
+        with pytest.raises(UsageError, match="ctx"):
             Context(model, n_ctx=0)
 
 
