@@ -1,15 +1,95 @@
-"""What a pass costs on this machine."""
+"""What a pass costs on this machine: measured with the loaded models, cached on disk.
+
+A verification is not free on a CPU, so every choice of how much to draft starts from V(n), the time
+of a target pass over n tokens, and from what a draft step takes.
+"""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from time import perf_counter
+from typing import TYPE_CHECKING
 
-from spec_cpu.llama.sequence import KVSequence
+import numpy as np
 
-_REPEATS = 8
-_BUDGET = 0.5  # seconds, beyond the fewest passes
-_FEWEST = 2
+if TYPE_CHECKING:
+    from spec_cpu.llama.sequence import KVSequence
+    from spec_cpu.sampling import Pipeline
+
+_WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)  # measured; between them V is interpolated
+_BUDGET = 3.0  # seconds for a small model
+_BUDGET_PASSES = 12  # passes' worth of time for a large one
+_SPREAD = 0.03  # relative: medians this steady need no more rounds
+_ROWS = 5
+_BATCH = 16  # tokens in a batch when the draft's catching up is timed
+_STEADY = 3  # rounds before medians may count as steady
+_REBUILD_MATTERS_BELOW = 0.05  # seconds of a plain step: a larger model hides a graph's building
+
+MeasureProgress = Callable[[float, float], None]
+"""Told (seconds spent, seconds allowed)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a cycle is made of. Seconds; only their ratios matter.
+
+    Attributes:
+        passes: `passes[n - 1]` is a target pass over n tokens, n = 1 .. K + 1; never falling.
+        draft_step: drafting one token, its sampling included.
+        draft_catch_up: what the draft pays once a cycle to take in the tokens committed since.
+        rebuild: what the first pass of a new width takes in addition (the graph is built anew).
+        row: sampling and verifying one row of logits.
+        draft_read: what the draft pays for each token that was decoded without it, once it drafts
+            again. Where this alone is more than 1 % of a plain step, a draft that was given up is
+            never tried again, unless it skips what is older than its `draft_window`.
+        draft_window: the most tokens that it reads to catch up; None: all of them.
+        depth: tokens in the context when it was measured.
+
+    Raises:
+        ValueError: no passes, passes that fall, or a negative cost.
+    """
+
+    passes: Sequence[float]
+    draft_step: float
+    draft_catch_up: float
+    rebuild: float
+    row: float
+    draft_read: float = 0.0
+    draft_window: int | None = None
+    depth: int = 0
+
+    def __post_init__(self) -> None:
+        falls = any(wide < narrow for narrow, wide in pairwise(self.passes))
+        if not self.passes or self.passes[0] <= 0 or falls:
+            raise ValueError(f"passes must be positive and never fall, not {self.passes}")
+        rest = (self.draft_step, self.draft_catch_up, self.rebuild, self.row, self.draft_read)
+        if min(rest) < 0:
+            raise ValueError(f"costs must be 0 or more, not {rest}")
+
+    @property
+    def c(self) -> float:
+        """A draft step in plain target steps."""
+        return self.draft_step / self.passes[0]
+
+    def verify(self, n: int) -> float:
+        """V(n): a pass over n tokens in passes over one."""
+        return self.passes[n - 1] / self.passes[0]
+
+    def cycle(self, k: int, *, changed: bool) -> float:
+        """Seconds of a cycle with k drafted tokens; `changed`: the last pass had another width.
+
+        All k + 1 rows are counted, though a rule may stop at the first that it rejects.
+        """
+        draft = self.draft_catch_up + k * self.draft_step if k else 0.0
+        return self.passes[k] + draft + (k + 1) * self.row + changed * self.rebuild
+
+    def reading(self, missed: int) -> float:
+        """Seconds for the draft to take in `missed` tokens that were decoded without it."""
+        most = missed if self.draft_window is None else self.draft_window
+        return self.draft_read * min(missed, most)
 
 
 def plain_step(sequence: KVSequence, token: int) -> float:
@@ -18,11 +98,160 @@ def plain_step(sequence: KVSequence, token: int) -> float:
     The median of a few passes, after one that builds the compute graph. The memory must be one that
     can be rolled back.
     """
-    depth = len(sequence)
     times: list[float] = []
-    while len(times) <= _FEWEST or (len(times) <= _REPEATS and sum(times) < _BUDGET):
-        start = perf_counter()
-        sequence.score([token])
-        times.append(perf_counter() - start)
-        sequence.truncate(depth)
+    while len(times) <= 2 or (len(times) <= 8 and sum(times) < 0.5):
+        times.append(_timed_pass(sequence, [token]))
     return statistics.median(times[1:])
+
+
+def measure(
+    target: KVSequence,
+    token: int,
+    *,
+    max_width: int,
+    pipeline: Pipeline,
+    draft: KVSequence | None = None,
+    progress: MeasureProgress | None = None,
+) -> Costs:
+    """Measure with the loaded models, at the depth where their sequences end.
+
+    Rounds over all widths, interleaved, until the medians are steady or the time is up: 3 s, or 12
+    passes' worth for a model so large that this is more. What was not reached is interpolated.
+
+    Args:
+        token: fed again and again at the end of both sequences, which are left as they were.
+        max_width: the widest target pass to know about.
+        pipeline: whose time a row is measured.
+        draft: the draft model's sequence, if there is one.
+    """
+    bench = _Bench(target, token, draft)
+    bench.row(pipeline)
+    for _ in range(_STEADY):
+        bench.target_pass(1)
+    budget = max(_BUDGET, _BUDGET_PASSES * bench.plain)
+    room = min(max_width, target.context.n_ctx - len(target), target.context.max_outputs)
+    widths = [n for n in _WIDTHS if n <= room]
+    while not bench.steady(widths):
+        for n in widths:
+            if bench.spent + bench.expected(n) > budget:
+                return bench.costs(max_width)
+            bench.target_pass(n)
+            bench.draft_pass()
+            if progress is not None:
+                progress(bench.spent, budget)
+    return bench.costs(max_width)
+
+
+class _Bench:
+    """Timed passes of both models, and what they come to."""
+
+    def __init__(self, target: KVSequence, token: int, draft: KVSequence | None) -> None:
+        self.passes: dict[int, list[float]] = {}
+        self._target = target
+        self._draft = draft
+        self._token = token
+        self._rebuilds: list[float] = []
+        self._draft_steps: list[float] = []
+        self._draft_reads: list[float] = []
+        self._rows: list[float] = []
+        self._start = perf_counter()
+
+    @property
+    def spent(self) -> float:
+        return perf_counter() - self._start
+
+    @property
+    def plain(self) -> float:
+        """The quickest pass over one token so far: the one that was disturbed least."""
+        return min(self.passes[1])
+
+    def target_pass(self, n: int) -> None:
+        """Two passes: the first builds the graph of its width, the second shows the pass itself."""
+        tokens = [self._token] * n
+        first = _timed_pass(self._target, tokens)
+        if self.passes and self.plain > _REBUILD_MATTERS_BELOW:
+            self.passes.setdefault(n, []).append(first)
+            return
+        second = _timed_pass(self._target, tokens)
+        self.passes.setdefault(n, []).append(second)
+        self._rebuilds.append(max(0.0, first - second))
+
+    def draft_pass(self) -> None:
+        if self._draft is None:
+            return
+        self._draft_steps.append(_timed_pass(self._draft, [self._token]))
+        self._draft_reads.append(_timed_prefill(self._draft, [self._token] * _BATCH) / _BATCH)
+
+    def row(self, pipeline: Pipeline) -> None:
+        logits = self._target.score([self._token])[0].copy()
+        self._target.truncate(len(self._target) - 1)
+        for _ in range(_ROWS):
+            start = perf_counter()
+            p = pipeline.distribution(logits, [])
+            p.overlap(p)
+            self._rows.append(perf_counter() - start)
+
+    def expected(self, n: int) -> float:
+        known = self.passes.get(n)
+        return 2 * (statistics.median(known) if known else n * self.plain)
+
+    def steady(self, widths: Sequence[int]) -> bool:
+        return all(_is_steady(self.passes.get(n, [])) for n in widths)
+
+    def costs(self, max_width: int) -> Costs:
+        known = sorted(self.passes)
+        medians = accumulate((statistics.median(self.passes[n]) for n in known), max)
+        row = statistics.median(self._rows)
+        return Costs(
+            passes=tuple(_interpolated(known, list(medians), max_width)),
+            draft_step=_median(self._draft_steps) + (row if self._draft_steps else 0.0),
+            draft_catch_up=0.0,
+            draft_read=_median(self._draft_reads),
+            rebuild=_median(self._rebuilds),
+            row=row,
+            depth=len(self._target),
+        )
+
+
+def _timed_pass(sequence: KVSequence, tokens: list[int]) -> float:
+    depth = len(sequence)
+    start = perf_counter()
+    sequence.score(tokens)
+    seconds = perf_counter() - start
+    sequence.truncate(depth)
+    return seconds
+
+
+def _timed_prefill(sequence: KVSequence, tokens: list[int]) -> float:
+    depth = len(sequence)
+    start = perf_counter()
+    sequence.prefill(tokens)
+    seconds = perf_counter() - start
+    sequence.truncate(depth)
+    return seconds
+
+
+def _median(times: Sequence[float]) -> float:
+    return statistics.median(times) if times else 0.0
+
+
+def _is_steady(times: Sequence[float]) -> bool:
+    if len(times) < _STEADY:
+        return False
+    middle = statistics.median(times)
+    deviation = statistics.median(abs(time - middle) for time in times)
+    return deviation < _SPREAD * middle
+
+
+def _interpolated(known: Sequence[int], seconds: Sequence[float], n: int) -> list[float]:
+    """Seconds for 1 .. n tokens: linear between what is known, and on with the last slope."""
+    values = np.interp(np.arange(1, n + 1), known, seconds)
+    if n > known[-1]:
+        steps = np.arange(1, n - known[-1] + 1)
+        slope = (
+            (seconds[-1] - seconds[-2]) / (known[-1] - known[-2])
+            if len(known) > 1
+            else seconds[-1]  # nothing but a plain step is known: take a pass to be no cheaper
+        )
+        values[known[-1] :] = seconds[-1] + slope * steps
+    return [float(value) for value in values]

@@ -12,6 +12,7 @@ from spec_cpu.draft.base import Drafter
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Distribution, Pipeline
+from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
 from spec_cpu.verify import Rule, Verdict, verify_chosen, verify_greedy
 
@@ -54,7 +55,7 @@ def cycles(
     drafter: Drafter | None,
     history: Sequence[int],
     *,
-    k: int,
+    schedule: Schedule,
     pipeline: Pipeline,
     rule: Rule,
     rng: np.random.Generator,
@@ -65,13 +66,13 @@ def cycles(
     All of `history` but its last token is in the caches already: that token is fed with the
     first pass, as every cycle feeds the last token of the one before.
 
-    Without a drafter, or with `k` = 0, a cycle is a plain step.
+    Without a drafter, or where `schedule` says 0, a cycle is a plain step.
     """
     text = list(history)
     end = min(len(text) + max_tokens, target.context.n_ctx)
     while len(text) < end:
         start = perf_counter()
-        tree = _propose(drafter, text, min(k, end - len(text) - 1), pipeline, rng)
+        tree = _propose(drafter, text, end - len(text) - 1, pipeline, rng, schedule)
         drafted = perf_counter()
         logits = target.score([text[-1], *tree.tokens])
         scored = perf_counter()
@@ -81,6 +82,9 @@ def cycles(
         overlaps = _overlaps(tree, p, verdict)
         verified = perf_counter()
         _commit(target, drafter, text, tokens)
+        schedule.observe(
+            len(tree), verdict.accepted, drafted - start, scored - drafted, tree.confidence
+        )
         done = perf_counter()
         yield Cycle(
             tokens,
@@ -99,13 +103,15 @@ def cycles(
 def _propose(
     drafter: Drafter | None,
     text: Sequence[int],
-    k: int,
+    room: int,
     pipeline: Pipeline,
     rng: np.random.Generator,
+    schedule: Schedule,
 ) -> TokenTree:
+    k = schedule.next_k(room) if drafter else 0
     if drafter is None or k < 1:
         return TokenTree()
-    return drafter.propose(text, k, pipeline, rng)
+    return drafter.propose(text, k, pipeline, rng, schedule)
 
 
 def _verify(tree: TokenTree, p: _Targets, rule: Rule, rng: np.random.Generator) -> Verdict:

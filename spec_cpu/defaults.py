@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Decoding.
 PAIR = "smollm2-135m"
-DRAFT_TOKENS = 4  # k
+MAX_AUTO_DRAFT_TOKENS = 12  # the most that is drafted where k is chosen each cycle
 MAX_DRAFT_TOKENS = 64
 MAX_TOKENS = 512
 CONTEXT = 4096
@@ -20,3 +20,8 @@ REPEAT_PENALTY = 1.0
 FREQUENCY_PENALTY = 0.0
 PRESENCE_PENALTY = 0.0
 PENALTY_LAST_N = 64
+
+# Measuring what passes cost.
+PLAN_DRAFT_TOKENS = 8
+PLAN_DEPTH = 128
+COSTS_AGE = 30 * 24 * 3600  # seconds after which costs are measured anew

@@ -25,7 +25,7 @@ def load(
     ctx: int | None = None,
     draft_ctx: int | None = None,
     threads: int | None = None,
-    k: int = defaults.DRAFT_TOKENS,
+    k: int | None = None,
     rule: str = defaults.RULE,
     sampling: SamplingParams | None = None,
     seed: int | None = None,
@@ -40,10 +40,13 @@ def load(
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
         threads: default: one a physical core.
-        k: drafted tokens a cycle, 0 .. 64.
+        k: drafted tokens a cycle, 0 .. 64; default: chosen each cycle by what it costs here and
+            what was accepted so far.
         rule: `block` or `token`.
         sampling: default: llama.cpp's.
-        seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`.
+        seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`. With one
+            given the choice of k does not follow the machine's momentary speed, so that the same
+            seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
         progress: told of downloads and loading.
 
@@ -79,8 +82,8 @@ def load(
     )
 
 
-def _check_options(k: int, rule: str, seed: int | None) -> None:
-    if not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
+def _check_options(k: int | None, rule: str, seed: int | None) -> None:
+    if k is not None and not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
         raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
     if rule not in RULES:
         raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule}")

@@ -204,6 +204,12 @@ class Pipeline:
         n = self.params.penalty_last_n
         return list(history if n < 0 else history[-n:])
 
+    def confidence(self, logits: Logits) -> float:
+        """The probability of the likeliest token, before penalties: how sure a greedy draft is."""
+        top = logits.max()
+        _check_finite(float(top))
+        return float(1.0 / np.exp(logits[logits > top - _GAPS[0]] - top).sum())
+
     def argmax(self, logits: Logits, history: Sequence[int]) -> int:
         """The likeliest next token; arguments and errors as for `distribution`."""
         logits = self._adjusted(logits, history)

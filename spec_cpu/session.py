@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 
 from spec_cpu import cost, defaults
+from spec_cpu.cost import Costs
+from spec_cpu.cost_cache import CostCache
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.model import ModelDrafter
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
@@ -20,6 +22,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.sampling import Pipeline, SamplingParams
+from spec_cpu.schedule import Pinned, Schedule, Scheduler
 from spec_cpu.stats import Stats
 from spec_cpu.text import Origin, Piece, TextStream
 from spec_cpu.verify import RULES
@@ -69,7 +72,7 @@ class Session:
         context: Context,
         drafter: ModelDrafter | None,
         *,
-        k: int,
+        k: int | None,
         rule: str,
         sampling: SamplingParams,
         seed: int | None,
@@ -80,7 +83,9 @@ class Session:
         self.target = target
         self.drafter = drafter
         self.k = k if drafter else 0
+        self._schedule: Schedule | None = None if self.k is None else Pinned(self.k)
         self.rule = rule
+        self._repeatable = seed is not None
         self.seed = secrets.randbits(32) if seed is None else seed
         self.notices = list(notices)
         self.stats = self.total = Stats()
@@ -121,7 +126,7 @@ class Session:
     def reset(self) -> None:
         """Begin a new conversation. The cache stays: the new one may begin alike."""
         self.messages: list[Message] = list(self._opening)
-        self.total = Stats(k=self.k)
+        self.total = Stats()
 
     def generate(
         self,
@@ -154,7 +159,7 @@ class Session:
             raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
         tokens, stops = self._tokenize(prompt, raw)
         self.finish = "interrupted"
-        self.stats = Stats(k=self.k)
+        self.stats = Stats()
         self.held_back = ""
         answer: list[str] = []
         try:
@@ -187,7 +192,7 @@ class Session:
             self._sequence,
             self.drafter,
             prompt,
-            k=self.k,
+            schedule=self._schedule or Pinned(0),
             pipeline=Pipeline(self._sampling_for(ignore_eos)),
             rule=RULES[self.rule],
             rng=self._rng,
@@ -265,6 +270,11 @@ class Session:
         read = perf_counter()
         if self.drafter and self._plain_step is None:
             self._plain_step = cost.plain_step(self._sequence, tokens[-1])
+        if self._schedule is None:
+            costs = self._costs(defaults.MAX_AUTO_DRAFT_TOKENS + 1, tokens[-1], False, progress)
+            self._schedule = Scheduler(
+                costs, k_max=defaults.MAX_AUTO_DRAFT_TOKENS, repeatable=self._repeatable
+            )
         done = perf_counter()
         for stats in (self.stats, self.total):
             stats.prompt_tokens += len(tokens)
@@ -273,6 +283,60 @@ class Session:
             stats.calibrate += done - read
             stats.plain_step = self._plain_step
 
+    @property
+    def why_plain(self) -> str | None:
+        """Why nothing is drafted just now, in a person's words; None while drafting."""
+        return self._schedule.reason if self._schedule and self.drafter else None
+
+    def calibrate(
+        self,
+        max_width: int,
+        *,
+        depth: int = defaults.PLAN_DEPTH,
+        fresh: bool = False,
+        progress: Progress | None = None,
+    ) -> Costs:
+        """What passes of up to `max_width` tokens cost here, `depth` tokens into a text.
+
+        Args:
+            fresh: measure, even if it is known from before.
+            progress: told of the time spent measuring.
+
+        Raises:
+            ContextError: `depth` and `max_width` do not fit.
+        """
+        if depth + max_width >= self.n_ctx:
+            raise ContextError(
+                f"a depth of {depth:,} and passes of {max_width} tokens need more than the context "
+                f"of {self.n_ctx:,}: give a smaller --depth, or raise --ctx"
+            )
+        sentence = self.target.vocab.tokenize(_NEUTRAL)
+        tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
+        self._sequence.prefill(tokens[self._sequence.reuse(tokens[:-1]) : -1])
+        if self.drafter:
+            self.drafter.begin(tokens)
+        return self._costs(max_width, tokens[-1], fresh, progress)
+
+    def _costs(self, max_width: int, token: int, fresh: bool, progress: Progress | None) -> Costs:
+        """Costs from the disk, or measured where both sequences end now."""
+        draft = self.drafter.sequence if self.drafter else None
+        cache = CostCache(self._context, draft.context if draft else None)
+        costs = None if fresh else cache.read(max_width)
+        if costs is None:
+            costs = cost.measure(
+                self._sequence,
+                token,
+                max_width=max_width,
+                pipeline=Pipeline(self._sampling),
+                draft=draft,
+                progress=_seconds(progress, "measuring this machine"),
+            )
+            self._notify(cache.write(costs))
+        return replace(costs, draft_window=self.drafter.window if self.drafter else None)
+
+
+_NEUTRAL = "The quick brown fox jumps over the lazy dog. "
+
 
 def _origins(cycle: Cycle) -> list[Origin]:
     if not cycle.drafted:
@@ -280,6 +344,12 @@ def _origins(cycle: Cycle) -> list[Origin]:
     last: Origin = "bonus" if cycle.accepted == cycle.drafted else "correction"
     accepted: list[Origin] = ["accepted"] * cycle.accepted
     return [*accepted, last]
+
+
+def _seconds(progress: Progress | None, label: str) -> cost.MeasureProgress | None:
+    if progress is None:
+        return None
+    return lambda spent, budget: progress(label, round(1000 * spent), round(1000 * budget))
 
 
 def _labelled(progress: Progress | None, label: str) -> PrefillProgress | None:

@@ -6,6 +6,8 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from spec_cpu import theory
 from spec_cpu.decode import Cycle
 
@@ -20,7 +22,6 @@ class Stats:
         prefill, calibrate: time before the first cycle: reading the prompt, timing a plain step.
     """
 
-    k: int = 0
     cycles: int = 0
     tokens: int = 0
     drafted: int = 0
@@ -106,8 +107,14 @@ class Stats:
         return self.draft / self.drafted / self.plain_step
 
     @property
+    def k(self) -> int:
+        """Drafted tokens in most of the cycles that drafted any; 0 if none did."""
+        counts = {n - 1: len(passes) for n, passes in self._passes.items() if n > 1}
+        return max(counts, key=lambda k: (counts[k], k), default=0)
+
+    @property
     def verify_cost(self) -> float | None:
-        """V(k + 1): the median pass of full width, in plain target steps."""
+        """V(k + 1): the median pass of that width, in plain target steps."""
         passes = self._passes.get(self.k + 1)
         if not passes or not self.plain_step:
             return None
@@ -115,21 +122,34 @@ class Stats:
 
     @property
     def speedup_theory(self) -> float | None:
-        """E / (V(k+1) + k c + overhead), with alpha, V and c as measured here."""
-        alpha, c, verify = self.alpha_exact, self.c, self.verify_cost
-        if alpha is None or c is None or verify is None or not self.plain_step:
+        """E / (V(k+1) + k c + overhead) over all cycles, with alpha, V and c as measured here."""
+        if not self.plain_step:
             return None
         plain = 1.0 + self._sample_per_row / self.plain_step
         overhead = self.sample / self.cycles / self.plain_step
-        gain = theory.speedup(min(alpha, 1.0), self.k, c, lambda _: verify, overhead)
-        return float(gain) * plain
+        medians = {n: statistics.median(passes) for n, passes in self._passes.items()}
+        passes = np.array([medians[k + 1] for k in self._ks]) / self.plain_step
+        return self._predicted(lambda _: passes, overhead, plain)
 
     @property
     def speedup_textbook(self) -> float | None:
-        """E / (1 + k c): the same alpha and c, with verification for free."""
+        """E / (1 + k c) over all cycles: the same alpha and c, with verification for free."""
+        return self._predicted(None, 0.0, 1.0)
+
+    def _predicted(
+        self, verify: theory.VerifyCost | None, overhead: float, plain: float
+    ) -> float | None:
+        """Expected tokens over expected cost of the cycles there were, each with its k."""
         if self.alpha_exact is None or self.c is None:
             return None
-        return float(theory.speedup(min(self.alpha_exact, 1.0), self.k, self.c))
+        ks, counts = np.array(self._ks), np.array([len(p) for p in self._passes.values()])
+        tokens = theory.expected_tokens(min(self.alpha_exact, 1.0), ks)
+        costs = theory.cycle_cost(ks, self.c, verify, overhead)
+        return float((counts * tokens).sum() / (counts * costs).sum()) * plain
+
+    @property
+    def _ks(self) -> list[int]:
+        return [n - 1 for n in self._passes]
 
     @property
     def _sample_per_row(self) -> float:

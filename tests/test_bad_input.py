@@ -127,7 +127,8 @@ def spawn(  # a process of its own
 @pytest.fixture
 def pair(tiny_target: Path, tiny_draft: Path) -> list[str]:
     """Options for a quick answer by two tiny models, always the same one."""
-    return ["-m", str(tiny_target), "-d", str(tiny_draft), "-n", "5", "--seed", "1", "-t", "1"]
+    models = ["-m", str(tiny_target), "-d", str(tiny_draft)]
+    return [*models, "-k", "4", "-n", "5", "--seed", "1", "-t", "1"]
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Pipeline, SamplingParams
+from spec_cpu.schedule import Pinned
 from spec_cpu.verify import RULES
 
 N_VOCAB = 8
@@ -68,7 +69,7 @@ def start(
         target,
         drafter,
         prompt,
-        k=k,
+        schedule=Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES[rule],
         rng=rng,

@@ -18,7 +18,7 @@ GREEDY = SamplingParams(temperature=0)
 
 @pytest.fixture
 def session(tiny_target: Path, tiny_draft: Path) -> Iterator[Session]:
-    with spec_cpu.load(tiny_target, tiny_draft, threads=1, seed=1, ctx=512) as session:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1, seed=1, ctx=512, k=4) as session:
         yield session
 
 
@@ -77,7 +77,9 @@ def test_observed_and_exact_alpha_estimate_the_same(tiny_target: Path, tiny_draf
 @pytest.mark.parametrize("rule", ["block", "token"])
 def test_the_same_seed_gives_the_same_text(tiny_target: Path, tiny_draft: Path, rule: str) -> None:
     def write(seed: int) -> str:
-        with spec_cpu.load(tiny_target, tiny_draft, threads=1, seed=seed, rule=rule) as session:
+        with spec_cpu.load(
+            tiny_target, tiny_draft, threads=1, seed=seed, rule=rule, k=4
+        ) as session:
             return answer(session, ignore_eos=True)
 
     assert write(1) == write(1)
@@ -90,7 +92,7 @@ def test_greedy_text_is_that_of_plain_decoding(tiny_target: Path, tiny_draft: Pa
         assert plain.stats.alpha is None
         assert plain.stats.speedup == 1
         assert plain.stats.tokens_per_cycle == 1
-    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY) as session:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY, k=4) as session:
         assert answer(session, ignore_eos=True) == expected
         assert session.stats.accepted
 
@@ -127,7 +129,7 @@ def test_a_system_turn_survives_a_reset(tiny_target: Path) -> None:
 
 
 def test_a_second_turn_is_as_in_a_fresh_session(tiny_target: Path, tiny_draft: Path) -> None:
-    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY) as session:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY, k=4) as session:
         first = answer(session, "one")
         second = answer(session, "two")
     with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as fresh:
@@ -190,7 +192,7 @@ def test_the_end_token_ends_an_answer(tmp_path: Path) -> None:
 def test_a_stop_string_ends_an_answer_and_is_not_part_of_it(
     tiny_target: Path, tiny_draft: Path
 ) -> None:
-    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY) as session:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY, k=4) as session:
         whole = answer(session, raw=True, ignore_eos=True)
         stop = whole[20:24]
         cut = answer(session, raw=True, ignore_eos=True, stop=[stop])

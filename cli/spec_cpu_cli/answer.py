@@ -36,13 +36,14 @@ def stream_answer(
         try:
             for step in chain(first, steps):
                 texts.append(step.text)
-                view.show(step.pieces if stream else (), session.stats)
+                view.show(step.pieces if stream else (), session.stats, session.why_plain)
                 if interrupt.requested:
                     break
             steps.close()
             if session.held_back:
                 texts.append(session.held_back)
-                view.show([Piece(session.held_back, "plain")] if stream else (), session.stats)
+                rest = [Piece(session.held_back, "plain")] if stream else []
+                view.show(rest, session.stats, session.why_plain)
         finally:
             view.close()
     return "".join(texts)

@@ -28,7 +28,7 @@ def chat(
     ctx: opt.Context = None,
     draft_ctx: opt.DraftContext = None,
     threads: opt.Threads = None,
-    draft_tokens: opt.DraftTokens = defaults.DRAFT_TOKENS,
+    draft_tokens: opt.DraftTokens = None,
     rule: opt.Rule = defaults.RULE,
     temp: opt.Temperature = defaults.TEMPERATURE,
     top_k: opt.TopK = defaults.TOP_K,
@@ -148,7 +148,7 @@ def _show_stats(session: Session) -> None:
     from spec_cpu_cli.report import summary
 
     if session.total.cycles:
-        print_summary(summary(session.total))
+        print_summary(summary(session.total, session.why_plain))
     else:
         _note("nothing was answered yet", quiet=False)
 

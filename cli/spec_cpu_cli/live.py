@@ -50,8 +50,8 @@ class AnswerView:
         self._drawn_at = 0.0
         self._at_line_start = True
 
-    def show(self, pieces: Sequence[Piece], stats: Stats) -> None:
-        """Write `pieces`, then the live line for `stats`."""
+    def show(self, pieces: Sequence[Piece], stats: Stats, why_plain: str | None) -> None:
+        """Write `pieces`, then the live line for `stats` (and `why_plain`: see `live_line`)."""
         text = "".join(piece.text for piece in pieces)
         self._erase()
         if text:
@@ -59,7 +59,7 @@ class AnswerView:
             sys.stdout.flush()
             self._at_line_start = text.endswith("\n")
             self._column = _advanced(self._column, text, self._text_console.width)
-        self._draw(stats)
+        self._draw(stats, why_plain)
 
     def close(self) -> None:
         """Take the live line away and end the text's last line."""
@@ -79,12 +79,12 @@ class AnswerView:
             sys.stderr.flush()
             self._shown = False
 
-    def _draw(self, stats: Stats) -> None:
+    def _draw(self, stats: Stats, why_plain: str | None) -> None:
         if not self._live or self._hangs():
             return
         now = monotonic()
         if now - self._drawn_at > _REFRESH:
-            self._drawn, self._drawn_at = self._render(live_line(stats)), now
+            self._drawn, self._drawn_at = self._render(live_line(stats, why_plain)), now
         sys.stderr.write(f"{_DOWN_AND_UP}{_SAVE}{_NEXT_LINE}{self._drawn}{_RESTORE}")
         sys.stderr.flush()
         self._shown = True

@@ -68,9 +68,18 @@ Threads = Annotated[
     typer.Option("--threads", "-t", help="[default: one a physical core]", rich_help_panel=_MODELS),
 ]
 DraftTokens = Annotated[
-    int,
+    int | None,
     typer.Option(
-        "--draft-tokens", "-k", help="Tokens drafted a cycle (k).", rich_help_panel=_DRAFTING
+        "--draft-tokens",
+        "-k",
+        help="Tokens drafted a cycle (k).  [default: chosen by what pays here]",
+        rich_help_panel=_DRAFTING,
+    ),
+]
+Recalibrate = Annotated[
+    bool,
+    typer.Option(
+        "--recalibrate", help="Measure what passes cost here anew.", rich_help_panel=_DRAFTING
     ),
 ]
 Rule = Annotated[
@@ -221,7 +230,7 @@ def open_session(
     ctx: int | None,
     draft_ctx: int | None,
     threads: int | None,
-    k: int,
+    k: int | None,
     rule: str,
     sampling: SamplingParams,
     seed: int | None,

@@ -12,8 +12,8 @@ from spec_cpu.stats import Stats
 _WORTH = 1.05  # a speedup below this is not called one
 
 
-def live_line(stats: Stats) -> str:
-    """One line of markup on how it is going."""
+def live_line(stats: Stats, why_plain: str | None) -> str:
+    """One line of markup on how it is going; `why_plain` says why nothing is drafted just now."""
     parts = [f"[bold]{_number(stats.tokens_per_second, '.1f')} tok/s[/]"]
     if stats.drafted:
         parts = [
@@ -23,10 +23,12 @@ def live_line(stats: Stats) -> str:
             f"[bold]{_number(stats.speedup, '.2f')}x[/] plain",
             f"k {stats.k}",
         ]
-    return "[dim]" + " · ".join(parts) + f" · {stats.tokens} tokens[/]"
+    if why_plain:
+        parts.append(f"not drafting: {why_plain}")
+    return "[dim]" + " · ".join([*parts, f"{stats.tokens} tokens"]) + "[/]"
 
 
-def summary(stats: Stats) -> Iterator[str]:
+def summary(stats: Stats, why_plain: str | None) -> Iterator[str]:
     """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means."""
     if not stats.cycles:
         yield "stopped before the first token"
@@ -36,6 +38,8 @@ def summary(stats: Stats) -> Iterator[str]:
         f"{stats.tokens} tokens in {stats.decode:.2f} s: {_number(stats.tokens_per_second, '.1f')} "
         f"tok/s (prompt: {stats.prompt_tokens} tokens{reused}, {stats.prefill:.2f} s)"
     )
+    if why_plain:
+        yield f"Not drafting at the end: {why_plain}. `spec-cpu plan` shows what passes cost here."
     if not stats.drafted:
         return
     shares = zip(stats.accepted_by_position, stats.tried_by_position, strict=True)

@@ -35,7 +35,7 @@ def run(
     ctx: opt.Context = None,
     draft_ctx: opt.DraftContext = None,
     threads: opt.Threads = None,
-    draft_tokens: opt.DraftTokens = defaults.DRAFT_TOKENS,
+    draft_tokens: opt.DraftTokens = None,
     rule: opt.Rule = defaults.RULE,
     temp: opt.Temperature = defaults.TEMPERATURE,
     top_k: opt.TopK = defaults.TOP_K,
@@ -114,6 +114,6 @@ def run(
             print(json.dumps(report.as_json(session, answer), ensure_ascii=False))
         elif not quiet:
             say(session, said)
-            print_summary(report.summary(session.stats))
+            print_summary(report.summary(session.stats, session.why_plain))
         if session.finish == "interrupted":
             raise typer.Exit(EXIT_CODE)

@@ -9,6 +9,7 @@ import numpy as np
 
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.sampling import Pipeline
+from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
 
 
@@ -23,9 +24,17 @@ class Drafter(Protocol):
         ...
 
     def propose(
-        self, history: Sequence[int], k: int, pipeline: Pipeline, rng: np.random.Generator
+        self,
+        history: Sequence[int],
+        k: int,
+        pipeline: Pipeline,
+        rng: np.random.Generator,
+        schedule: Schedule,
     ) -> TokenTree:
-        """At most `k` tokens to follow `history`, the whole text so far."""
+        """At most `k` tokens to follow `history`, the whole text so far.
+
+        Fewer where `schedule` says that another is not worth its cost.
+        """
         ...
 
     def commit(self, tokens: Sequence[int]) -> None:

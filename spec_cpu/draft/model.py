@@ -10,11 +10,13 @@ from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
-from spec_cpu.sampling import Distribution, Pipeline
+from spec_cpu.sampling import Pipeline
+from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
 
 _FEW = 4  # so many missing tokens are fed one by one, which lets llama.cpp reuse its graph
 _SINKS = 4  # first tokens that stay when the window slides: attention rests on them
+_WINDOW = 64
 MIN_CONTEXT = 32  # room to slide in
 
 
@@ -49,7 +51,12 @@ class ModelDrafter:
         self._base, self._pending = len(self._kv), [window[-1]]
 
     def propose(
-        self, history: Sequence[int], k: int, pipeline: Pipeline, rng: np.random.Generator
+        self,
+        history: Sequence[int],
+        k: int,
+        pipeline: Pipeline,
+        rng: np.random.Generator,
+        schedule: Schedule,
     ) -> TokenTree:
         """A chain of at most `k` tokens, cut after one that ends the text.
 
@@ -57,28 +64,36 @@ class ModelDrafter:
             ModelError: the draft is damaged.
         """
         try:
-            return self._draft(history, k, pipeline, rng)
+            return self._draft(history, k, pipeline, rng, schedule)
         except LogitsError as error:
             raise ModelError(f"{self.model.path.name}: {error}") from None
 
     def _draft(
-        self, history: Sequence[int], k: int, pipeline: Pipeline, rng: np.random.Generator
+        self,
+        history: Sequence[int],
+        k: int,
+        pipeline: Pipeline,
+        rng: np.random.Generator,
+        schedule: Schedule,
     ) -> TokenTree:
+        k = min(k, self._context.n_ctx // 2)
         logits = self._catch_up(k)
         recent = pipeline.recent(history)
         ends = self.model.vocab.end_tokens
-        tokens: list[int] = []
-        q: list[Distribution] = []
+        tree = TokenTree(q=None if pipeline.params.greedy else [])
+        reach = 1.0
         while True:
             row = logits[0, : self._n_vocab]
-            if pipeline.params.greedy:
-                token = pipeline.argmax(row, recent)
-            else:
-                q.append(pipeline.distribution(row, recent))
-                token = q[-1].sample(rng)
-            tokens.append(token)
-            if len(tokens) == k or token in ends:
-                return TokenTree(tokens, q or None)
+            q = None if tree.q is None else pipeline.distribution(row, recent)
+            confidence = pipeline.confidence(row) if q is None else float(q.p.max())
+            # Asked before the token is drawn: see `worth_another`.
+            if not schedule.worth_another(len(tree), reach, confidence):
+                return tree
+            token = pipeline.argmax(row, recent) if q is None else q.sample(rng)
+            tree.append(token, q, confidence)
+            if len(tree) == k or token in ends:
+                return tree
+            reach *= schedule.acceptance(confidence)
             recent.append(token)
             logits = self._kv.score([token])
 
@@ -88,6 +103,16 @@ class ModelDrafter:
         self._kv.truncate(self._base + fed)
         self._pending += self._known(tokens[fed:])
         self._base = len(self._kv)
+
+    @property
+    def window(self) -> int:
+        """Tokens that it reads, at most, to take up drafting again."""
+        return min(_WINDOW, self._context.n_ctx // 4)
+
+    @property
+    def sequence(self) -> KVSequence:
+        """Its own sequence, for measuring what its passes cost."""
+        return self._kv
 
     def close(self) -> None:
         self._context.close()
@@ -104,8 +129,12 @@ class ModelDrafter:
 
     def _catch_up(self, k: int) -> Rows:
         """Feed what is pending; the logits after it."""
-        self._make_room(len(self._pending) + k)
         *missing, last = self._pending
+        if len(missing) > self.window:
+            # After a long stretch without drafts: what is skipped costs acceptance only.
+            self._kv.truncate(0)
+            missing = missing[-self.window :]
+        self._make_room(len(missing) + 1 + k)
         if len(missing) > _FEW:
             self._kv.prefill(missing)
         else:

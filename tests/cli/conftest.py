@@ -51,7 +51,7 @@ class Models:
 
     @property
     def pair(self) -> list[str]:
-        return [*self.plain, "-d", str(self.draft)]
+        return [*self.plain, "-d", str(self.draft), "-k", "4"]
 
 
 @dataclass(frozen=True, slots=True)

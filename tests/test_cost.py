@@ -1,0 +1,131 @@
+"""The cost model, on a machine of our own: a clock that simulated passes move on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spec_cpu import cost
+from spec_cpu.cost import Costs
+from spec_cpu.sampling import Pipeline, SamplingParams
+
+CURVES: dict[str, Any] = {
+    "linear": lambda n: n,
+    "stock": lambda n: 1 + 0.62 * (n - 1),
+    "flat": lambda n: 1 + 0.05 * (n - 1),
+}
+
+
+class Machine:
+    """Time that passes take: `plain` seconds times the curve, a graph's building, and noise."""
+
+    def __init__(
+        self, plain: float, curve: Any, *, rebuild: float = 0.0, noise: float = 0.0
+    ) -> None:
+        self.now = 0.0
+        self.plain, self.curve, self.rebuild, self.noise = plain, curve, rebuild, noise
+        self.rng = np.random.default_rng(0)
+
+    def pass_over(self, n: int, changed: bool) -> None:
+        slow = 4.0 if self.rng.random() < self.noise else 1.0
+        self.now += slow * (self.plain * self.curve(n) + self.rebuild * changed)
+
+
+class Sequence:
+    """What `measure` needs of a KVSequence, on a `Machine`."""
+
+    def __init__(self, machine: Machine, depth: int = 100) -> None:
+        self.machine, self.depth, self.width = machine, depth, 0
+        self.context: Any = type("Context", (), {"n_ctx": 4096, "max_outputs": 65})()
+
+    def __len__(self) -> int:
+        return self.depth
+
+    def score(self, tokens: list[int]) -> np.ndarray:
+        self.machine.pass_over(len(tokens), len(tokens) != self.width)
+        self.width = len(tokens)
+        self.depth += len(tokens)
+        return np.zeros((len(tokens), 8), np.float32)
+
+    prefill = score
+
+    def truncate(self, n: int) -> None:
+        self.depth = n
+
+
+def measure(
+    monkeypatch: pytest.MonkeyPatch, target: Machine, draft: Machine | None = None, **how: Any
+) -> Costs:
+    monkeypatch.setattr(cost, "perf_counter", lambda: target.now + (draft.now if draft else 0))
+    sequence: Any = Sequence(target)
+    small: Any = Sequence(draft) if draft else None
+    costs = cost.measure(
+        sequence,
+        1,
+        max_width=how.pop("max_width", 16),
+        pipeline=Pipeline(SamplingParams()),
+        draft=small,
+        **how,
+    )
+    assert sequence.depth == 100, "the sequence is left as it was"
+    return costs
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_the_curve_is_found(monkeypatch: pytest.MonkeyPatch, curve: str) -> None:
+    costs = measure(monkeypatch, Machine(0.01, CURVES[curve], rebuild=0.003))
+    for n in range(1, 17):
+        assert costs.verify(n) == pytest.approx(CURVES[curve](n), rel=0.02)
+    assert costs.passes[0] == pytest.approx(0.01)
+    assert costs.rebuild == pytest.approx(0.003, rel=0.1)
+    assert costs.depth == 100
+
+
+def test_the_drafts_costs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Machine(0.002, CURVES["stock"])
+    costs = measure(monkeypatch, Machine(0.01, CURVES["stock"]), draft)
+    assert costs.c == pytest.approx(0.2)
+    assert costs.draft_read == pytest.approx(0.002 * CURVES["stock"](16) / 16)
+
+
+def test_bursts_of_another_program_do_not_change_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = measure(monkeypatch, Machine(0.004, CURVES["stock"], noise=0.15), max_width=9)
+    for n in range(1, 10):
+        assert costs.verify(n) == pytest.approx(CURVES["stock"](n), rel=0.05)
+
+
+@pytest.mark.parametrize("plain", [0.001, 0.02, 0.2, 2.0])
+def test_measuring_takes_3_s_or_12_passes(monkeypatch: pytest.MonkeyPatch, plain: float) -> None:
+    machine = Machine(plain, CURVES["stock"], noise=0.3)  # noise keeps it from being steady
+    costs = measure(monkeypatch, machine)
+    assert machine.now < max(3.0, 12 * plain * 4) + 4 * 2 * plain * CURVES["stock"](16)
+    assert len(costs.passes) == 16
+    assert list(costs.passes) == sorted(costs.passes)
+
+
+def test_it_stops_early_when_the_medians_are_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(0.001, CURVES["flat"])
+    measure(monkeypatch, machine)
+    assert machine.now < 0.3
+
+
+def test_progress_is_told_and_never_beyond_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, float]] = []
+    measure(
+        monkeypatch,
+        Machine(0.02, CURVES["linear"]),
+        progress=lambda spent, budget: seen.append((spent, budget)),
+    )
+    assert seen
+    assert all(spent <= budget * 1.2 for spent, budget in seen)
+
+
+def test_what_was_not_measured_is_interpolated_and_extrapolated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs = measure(monkeypatch, Machine(0.001, CURVES["linear"]), max_width=40)
+    assert len(costs.passes) == 40
+    for n in (10, 11, 20, 33, 40):
+        assert costs.verify(n) == pytest.approx(n, rel=0.02)
