@@ -36,12 +36,14 @@ class Cycle:
         accepted: how many of them were drafted.
         drafted: how many were proposed.
         overlaps: sum min(p, q) at each position tried.
+        rows: rows of the target's logits that were looked at.
     """
 
     tokens: list[int]
     accepted: int
     drafted: int
     overlaps: list[float]
+    rows: int
     seconds: Seconds
 
     @property
@@ -91,6 +93,7 @@ def cycles(
             verdict.accepted,
             len(tree),
             overlaps,
+            p.rows or len(tokens),
             Seconds(
                 draft=drafted - start + done - verified,
                 target=scored - drafted,
@@ -158,6 +161,11 @@ class _Targets(Sequence[Distribution]):
         if i not in self._known:
             self._known[i] = self.pipeline.distribution(self.logits[i], self._history(i))
         return self._known[i]
+
+    @property
+    def rows(self) -> int:
+        """How many were worked out."""
+        return len(self._known)
 
     def argmax(self, i: int) -> int:
         """The likeliest token at position i."""

@@ -25,3 +25,7 @@ PENALTY_LAST_N = 64
 PLAN_DRAFT_TOKENS = 8
 PLAN_DEPTH = 128
 COSTS_AGE = 30 * 24 * 3600  # seconds after which costs are measured anew
+
+# Benchmarks.
+BENCH_TOKENS = 96
+BENCH_TEMPERATURES = "0,0.8"

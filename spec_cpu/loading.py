@@ -64,7 +64,7 @@ def load(
         n_ctx = _context_size(model, ctx, notices)
         context = undo.enter_context(Context(model, n_ctx=n_ctx, threads=threads))
         drafter = None
-        if draft is not None and _can_draft_for(model, notices):
+        if draft is not None and k != 0 and _can_draft_for(model, notices):
             small = undo.enter_context(_load_model(draft, "draft", progress))
             drafter = _drafter(model, small, context, draft_ctx, notices)
         undo.pop_all()

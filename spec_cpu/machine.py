@@ -32,7 +32,19 @@ def available_memory() -> int | None:
     except OSError:
         return None
     fields = (line.split() for line in lines)
-    return next((int(field[1]) * 1024 for field in fields if field[0] == "MemAvailable:"), None)
+    free = next((int(field[1]) * 1024 for field in fields if field[0] == "MemAvailable:"), None)
+    allowed = _allowed_memory()
+    return min((n for n in (free, allowed) if n is not None), default=None)
+
+
+def _allowed_memory() -> int | None:
+    """Bytes that a container (a control group) still lets this process have; None if any."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        most = int((group / "memory.max").read_text())
+        return max(0, most - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no group, or "max"
+        return None
 
 
 def processor() -> str:

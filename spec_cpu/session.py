@@ -94,19 +94,29 @@ class Session:
         self.load_seconds = load_seconds
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
+        self._answers = 0
+        self._closed = False
         self._context = context
         self._sampling = sampling
         self._rng = np.random.default_rng(self.seed)
         self._sequence = KVSequence(context)
         self._plain_step: float | None = None
+        self._timed_to = 0  # tokens of context up to which it holds
 
     @property
     def n_ctx(self) -> int:
         """Tokens that prompt and answer may have together."""
         return self._context.n_ctx
 
+    @property
+    def threads(self) -> int:
+        """Threads that passes run on."""
+        return self._context.threads
+
     def close(self) -> None:
         """Free models and caches. A second call does nothing."""
+        self._closed = True
+        self._answers += 1  # an answer that is under way must not go on
         if self.drafter:
             self.drafter.close()
         self._context.close()
@@ -136,6 +146,8 @@ class Session:
         raw: bool = False,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
+        plain: bool = False,
+        seed: int | None = None,
         progress: Progress | None = None,
     ) -> Generator[Step, None, None]:
         """Answer `prompt`, the next turn of the conversation, a step at a time.
@@ -149,53 +161,69 @@ class Session:
             raw: no chat template.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: forbid the tokens that end an answer.
+            plain: leave the draft out, to compare.
+            seed: draw this answer from a generator of its own.
             progress: told how far the evaluation of the prompt is.
 
         Raises:
             UsageError: an empty prompt, or no tokens asked for.
             ContextError: the prompt does not fit.
         """
+        if self._closed:
+            raise UsageError("this session was closed: load a new one")
         if max_tokens < 1:
             raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
+        self._answers += 1
+        this = self._answers
         tokens, stops = self._tokenize(prompt, raw)
         self.finish = "interrupted"
         self.stats = Stats()
         self.held_back = ""
         answer: list[str] = []
+        stream: TextStream | None = None
         try:
             self._prefill(tokens, progress)
-            for step in self._steps(tokens, max_tokens, [*stops, *stop], ignore_eos):
+            schedule = Pinned(0) if plain else (self._schedule or Pinned(0))
+            rng = self._rng if seed is None else np.random.default_rng(seed)
+            stream = TextStream(self.target.vocab, [*stops, *stop])
+            for step in self._steps(tokens, max_tokens, stream, ignore_eos, schedule, rng):
                 answer.append(step.text)
                 yield step
+                if this != self._answers:
+                    raise UsageError("this answer was broken off: the session went on without it")
         except LogitsError as error:
             raise ModelError(f"{self.target.path.name}: {error}") from None
         finally:
-            answer.append(self.held_back)
-            if not raw and any(answer):
-                self.messages.append(Message(role="user", content=prompt))
-                self.messages.append(Message(role="assistant", content="".join(answer)))
+            if this == self._answers:
+                self._keep(None if raw else prompt, answer, stream)
+
+    def _keep(self, prompt: str | None, answer: list[str], stream: TextStream | None) -> None:
+        """Book an answer that came to its end or was broken off; `prompt` None: no conversation."""
+        if stream is not None:
+            self.held_back = "".join(piece.text for piece in stream.finish("plain"))
+        text = "".join(answer) + self.held_back
+        if prompt is not None and text:
+            self.messages.append(Message(role="user", content=prompt))
+            self.messages.append(Message(role="assistant", content=text))
 
     def _steps(
-        self, prompt: list[int], max_tokens: int, stops: list[str], ignore_eos: bool
-    ) -> Iterator[Step]:
-        stream = TextStream(self.target.vocab, stops)
-        try:
-            yield from self._cycle_steps(prompt, max_tokens, stream, ignore_eos)
-        finally:
-            self.held_back = "".join(piece.text for piece in stream.finish("plain"))
-
-    def _cycle_steps(
-        self, prompt: list[int], max_tokens: int, stream: TextStream, ignore_eos: bool
+        self,
+        prompt: list[int],
+        max_tokens: int,
+        stream: TextStream,
+        ignore_eos: bool,
+        schedule: Schedule,
+        rng: np.random.Generator,
     ) -> Iterator[Step]:
         produced = 0
         for cycle in cycles(
             self._sequence,
             self.drafter,
             prompt,
-            schedule=self._schedule or Pinned(0),
+            schedule=schedule,
             pipeline=Pipeline(self._sampling_for(ignore_eos)),
             rule=RULES[self.rule],
-            rng=self._rng,
+            rng=rng,
             max_tokens=max_tokens,
         ):
             pieces: list[Piece] = []
@@ -268,8 +296,9 @@ class Session:
         if self.drafter:
             self.drafter.begin(tokens, _labelled(progress, "reading the prompt (draft)"))
         read = perf_counter()
-        if self.drafter and self._plain_step is None:
+        if self.drafter and len(tokens) > self._timed_to:
             self._plain_step = cost.plain_step(self._sequence, tokens[-1])
+            self._timed_to = 2 * len(tokens) + 256  # a plain step slows as the text grows
         if self._schedule is None:
             costs = self._costs(defaults.MAX_AUTO_DRAFT_TOKENS + 1, tokens[-1], False, progress)
             self._schedule = Scheduler(

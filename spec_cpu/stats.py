@@ -5,11 +5,29 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
 from spec_cpu import theory
 from spec_cpu.decode import Cycle
+
+_SUMS = (
+    "cycles",
+    "tokens",
+    "drafted",
+    "accepted",
+    "overlap",
+    "draft",
+    "target",
+    "sample",
+    "decode",
+    "prefill",
+    "calibrate",
+    "prompt_tokens",
+    "reused_tokens",
+    "_rows",
+)
 
 
 @dataclass(slots=True)
@@ -54,7 +72,21 @@ class Stats:
         self.sample += cycle.seconds.sample
         self.decode += cycle.seconds.total
         self._passes[cycle.drafted + 1].append(cycle.seconds.target)
-        self._rows += min(cycle.accepted, cycle.drafted) + 1
+        self._rows += cycle.rows
+
+    def merge(self, other: Stats) -> None:
+        """Add what another answer counted; the plain step is the mean of both by cycles."""
+        if other.plain_step is not None:
+            mine = self.cycles if self.plain_step is not None else 0
+            total = mine * (self.plain_step or 0.0) + other.cycles * other.plain_step
+            self.plain_step = total / max(1, mine + other.cycles)
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("tried_by_position", "accepted_by_position"):
+            pairs = zip_longest(getattr(self, name), getattr(other, name), fillvalue=0)
+            setattr(self, name, [mine + its for mine, its in pairs])
+        for width, times in other._passes.items():
+            self._passes[width] += times
 
     def _count_positions(self, cycle: Cycle) -> None:
         missing = cycle.drafted - len(self.tried_by_position)
@@ -66,7 +98,10 @@ class Stats:
 
     @property
     def alpha(self) -> float | None:
-        """Observed acceptance: accepted / tried; None before any token was tried."""
+        """Observed acceptance: accepted / tried; None before any token was tried.
+
+        Under the block rule, which accepts more, it lies a little above `alpha_exact`.
+        """
         tried = sum(self.tried_by_position)
         return self.accepted / tried if tried else None
 

@@ -206,6 +206,35 @@ def test_without_a_template_there_is_a_notice_once(session: Session) -> None:
     assert [notice for notice in session.notices if "template" in notice] == session.notices[-1:]
 
 
+def test_an_answer_that_another_one_overtook_does_not_go_on(session: Session) -> None:
+    first = session.generate("one", max_tokens=50, ignore_eos=True)
+    next(first)
+    second = answer(session, "two")
+    with pytest.raises(UsageError, match="broken off"):
+        next(first)
+    assert [turn["content"] for turn in session.messages] == ["two", second]
+
+
+def test_an_answer_ends_with_its_session(tiny_target: Path, tiny_draft: Path) -> None:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1, k=2) as session:
+        steps = session.generate("one", max_tokens=50, ignore_eos=True)
+        next(steps)
+    with pytest.raises(UsageError, match="broken off"):
+        next(steps)
+    with pytest.raises(UsageError, match="closed"):
+        answer(session)
+
+
+@pytest.mark.parametrize("k", [1, 40, 64])
+def test_a_long_draft_from_a_small_window(tiny_target: Path, tiny_draft: Path, k: int) -> None:
+    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+        expected = answer(plain, raw=True, max_tokens=150, ignore_eos=True)
+    options: dict[str, Any] = {"threads": 1, "sampling": GREEDY, "k": k, "draft_ctx": 32}
+    with spec_cpu.load(tiny_target, tiny_draft, **options) as session:
+        assert answer(session, raw=True, max_tokens=150, ignore_eos=True) == expected
+        assert session.stats.drafted > 0
+
+
 def test_a_bad_prompt_changes_nothing(session: Session) -> None:
     for prompt in ("", "  \n"):
         with pytest.raises(UsageError, match="empty"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -114,6 +115,14 @@ def run(
             print(json.dumps(report.as_json(session, answer), ensure_ascii=False))
         elif not quiet:
             say(session, said)
+            _say_where_it_was_cut(session.finish, session.n_ctx)
             print_summary(report.summary(session.stats, session.why_plain))
         if session.finish == "interrupted":
             raise typer.Exit(EXIT_CODE)
+
+
+def _say_where_it_was_cut(finish: str, n_ctx: int) -> None:
+    if finish == "length":
+        print("note: cut at --max-tokens", file=sys.stderr)
+    elif finish == "context":
+        print(f"note: cut where the context of {n_ctx:,} tokens was full", file=sys.stderr)

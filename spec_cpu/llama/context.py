@@ -150,7 +150,7 @@ class Context:
             raise ContextError(f"{rows} rows in one pass, but the context gives {self.max_outputs}")
         log.forget_errors()
         status = llama_cpp.llama_decode(
-            self._handle, self._batch.fill(tokens, positions, seq_ids, outputs)
+            self.handle, self._batch.fill(tokens, positions, seq_ids, outputs)
         )
         if status:
             raise ContextError(self._failure(status, n))
