@@ -41,6 +41,8 @@ _START = 2.5  # plain steps in the purse at first, and at most when drafting is 
 _INTEREST = 0.01  # of plain decoding's time, that drafting may lose
 _PROBE = 2  # tokens in a probe, at most
 _GAIN = 1.04  # how much better another width must be
+_MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
+_HOPELESS = "no draft pays on this machine, even if every token were accepted"
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
 
 _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
@@ -131,7 +133,13 @@ class Scheduler:
         self._purse = _START * costs.cycle(0, changed=False)
         self._hold, self._held = _HOLD[1], 0
         self._on = False
-        self._reason: str | None = None
+        self._hopeless = all(self._never_pays(k, _MARGIN) for k in range(1, k_max + 1))
+        self._reason: str | None = _HOPELESS if self._hopeless else None
+
+    def _never_pays(self, k: int, margin: float) -> bool:
+        """Would k drafted tokens not pay even if all were accepted, and cycles `margin` cheaper?"""
+        plain = self._costs.cycle(0, changed=False)
+        return margin * (k + 1) * plain <= self._costs.cycle(k, changed=False)
 
     @property
     def reason(self) -> str | None:
@@ -145,6 +153,8 @@ class Scheduler:
             room: the most that may be drafted: up to the end of the context and the tokens wanted.
         """
         most = max(0, min(self._k_max, room))
+        if self._hopeless:
+            return 0
         self._cut = None
         self._plan = self._choice(most) if most else 0
         return self._plan
@@ -211,6 +221,8 @@ class Scheduler:
         if not 0 <= accepted <= drafted <= self._k_max:
             raise ValueError(f"{accepted} of {drafted} drafted tokens accepted: cannot be")
         self._fresh = False
+        if self._hopeless:  # nothing that could be learnt would change the choice
+            return
         changed = drafted != self._k
         self._account(drafted, accepted, changed)
         if drafted:
@@ -266,10 +278,9 @@ class Scheduler:
 
     def _off(self, most: int, *, pays: bool) -> int:
         """Plain decoding, or a probe. `pays`: a draft would, but for the purse or the room."""
-        cycles = [self._costs.cycle(k, changed=False) for k in range(self._k_max + 1)]
-        if all((k + 1) * cycles[0] <= cycles[k] for k in range(1, self._k_max + 1)):
+        if all(self._never_pays(k, 1.0) for k in range(1, self._k_max + 1)):
             self._on = False
-            self._reason = "no draft pays on this machine, even if every token were accepted"
+            self._reason = _HOPELESS
             return 0
         if most == self._k_max:
             self._reason = f"too few tokens are accepted ({self._acceptance.conditional[0]:.0%})"
@@ -277,7 +288,7 @@ class Scheduler:
             return 0
         if self._on:
             # What drafting earned is not spent on finding out when it will earn again.
-            self._purse = min(self._purse, _START * cycles[0])
+            self._purse = min(self._purse, _START * self._costs.cycle(0, changed=False))
             self._on = False
         probes = [k for k in range(1, min(_PROBE, most) + 1) if self._loss(k) <= self._purse]
         self._probing = bool(probes)
