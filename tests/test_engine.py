@@ -20,7 +20,7 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned
+from spec_cpu.schedule import Pinned, Schedule
 from spec_cpu.verify import RULES
 
 N_VOCAB = 8
@@ -35,6 +35,13 @@ PIPELINES = {
         temperature=1.2, top_k=6, min_p=0.01, repeat_penalty=1.6, presence_penalty=0.4
     ),
 }
+
+
+class CutShort(Pinned):
+    """Ends a block where the draft is not sure of the next token, which depends on those before."""
+
+    def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
+        return confidence > 0.3
 
 
 @contextmanager
@@ -60,6 +67,7 @@ def start(
     rng: np.random.Generator,
     max_tokens: int,
     rule: str = "block",
+    schedule: Schedule | None = None,
 ) -> Iterator[Cycle]:
     target.reuse(prompt[:-1])
     target.prefill(prompt[len(target) : -1])
@@ -69,7 +77,7 @@ def start(
         target,
         drafter,
         prompt,
-        schedule=Pinned(k),
+        schedule=schedule or Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES[rule],
         rng=rng,
@@ -114,6 +122,8 @@ def exact_pairs(path: Path, params: SamplingParams) -> dict[tuple[int, int], flo
         ("token", "plain", 3),
         ("token", "defaults", 2),
         ("block", "penalties", 2),
+        ("block", "cut short", 3),
+        ("token", "cut short", 3),
     ],
 )
 def test_samples_follow_the_exact_distribution(
@@ -121,21 +131,35 @@ def test_samples_follow_the_exact_distribution(
 ) -> None:
     target = tiny.write_llama(models / "t8.gguf", n_vocab=N_VOCAB, scale=1.5)
     draft = tiny.write_llama(models / "d8.gguf", n_vocab=N_VOCAB, scale=1.5, noise=0.7)
-    params, rng = PIPELINES[pipeline], np.random.default_rng(7)
+    cut = pipeline == "cut short"
+    params, rng = PIPELINES["plain" if cut else pipeline], np.random.default_rng(7)
+    schedule = CutShort(k) if cut else None
     drawn: Counter[tuple[int, ...]] = Counter()
     rejected = 0
+    lengths: set[int] = set()
     with opened(target, draft) as (sequence, drafter):
         for _ in range(SAMPLES):
             steps = start(
-                sequence, drafter, PROMPT, k=k, params=params, rng=rng, max_tokens=k + 1, rule=rule
+                sequence,
+                drafter,
+                PROMPT,
+                k=k,
+                params=params,
+                rng=rng,
+                max_tokens=k + 1,
+                rule=rule,
+                schedule=schedule,
             )
             first = next(steps)
+            lengths.add(first.drafted)
             rejected += first.accepted < first.drafted
             pair = first.tokens if len(first.tokens) > 1 else first.tokens + next(steps).tokens
             drawn[tuple(pair[:2])] += 1
     exact = exact_pairs(target, params)
     assert {pair for pair in drawn if exact[pair] == 0} == set()
     assert rejected > SAMPLES / 20, "the draft is too good for this to test anything"
+    if cut:
+        assert len(lengths) > 2, "blocks of several lengths"
     common = [pair for pair, chance in exact.items() if chance * SAMPLES >= 8]
     observed = [*(drawn[pair] for pair in common)]
     expected = [*(exact[pair] * SAMPLES for pair in common)]
