@@ -100,7 +100,7 @@ def plain_step(sequence: KVSequence, token: int) -> float:
     """
     times: list[float] = []
     while len(times) <= 2 or (len(times) <= 8 and sum(times) < 0.5):
-        times.append(_timed_pass(sequence, [token]))
+        times.append(_timed(sequence, sequence.score, [token]))
     return statistics.median(times[1:])
 
 
@@ -168,19 +168,20 @@ class _Bench:
     def target_pass(self, n: int) -> None:
         """Two passes: the first builds the graph of its width, the second shows the pass itself."""
         tokens = [self._token] * n
-        first = _timed_pass(self._target, tokens)
+        first = _timed(self._target, self._target.score, tokens)
         if self.passes and self.plain > _REBUILD_MATTERS_BELOW:
             self.passes.setdefault(n, []).append(first)
             return
-        second = _timed_pass(self._target, tokens)
+        second = _timed(self._target, self._target.score, tokens)
         self.passes.setdefault(n, []).append(second)
         self._rebuilds.append(max(0.0, first - second))
 
     def draft_pass(self) -> None:
-        if self._draft is None:
+        draft = self._draft
+        if draft is None:
             return
-        self._draft_steps.append(_timed_pass(self._draft, [self._token]))
-        self._draft_reads.append(_timed_prefill(self._draft, [self._token] * _BATCH) / _BATCH)
+        self._draft_steps.append(_timed(draft, draft.score, [self._token]))
+        self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * _BATCH) / _BATCH)
 
     def row(self, pipeline: Pipeline) -> None:
         logits = self._target.score([self._token])[0].copy()
@@ -213,19 +214,11 @@ class _Bench:
         )
 
 
-def _timed_pass(sequence: KVSequence, tokens: list[int]) -> float:
+def _timed(sequence: KVSequence, feed: Callable[[list[int]], object], tokens: list[int]) -> float:
+    """Seconds that `feed`, a method of `sequence`, takes; what it fed is forgotten."""
     depth = len(sequence)
     start = perf_counter()
-    sequence.score(tokens)
-    seconds = perf_counter() - start
-    sequence.truncate(depth)
-    return seconds
-
-
-def _timed_prefill(sequence: KVSequence, tokens: list[int]) -> float:
-    depth = len(sequence)
-    start = perf_counter()
-    sequence.prefill(tokens)
+    feed(tokens)
     seconds = perf_counter() - start
     sequence.truncate(depth)
     return seconds

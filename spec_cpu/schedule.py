@@ -49,7 +49,13 @@ _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
 
 
 class Schedule(Protocol):
-    """What decides how many tokens are drafted in a cycle. See `Scheduler`."""
+    """What decides how many tokens are drafted in a cycle. See `Scheduler`.
+
+    Attributes:
+        by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
+    """
+
+    by_confidence: bool
 
     @property
     def reason(self) -> str | None: ...
@@ -74,6 +80,7 @@ class Pinned:
     """Always drafts k tokens, or what there is room for: no choice and no cut."""
 
     reason = None
+    by_confidence = False
 
     def __init__(self, k: int) -> None:
         self._k = k
@@ -104,14 +111,16 @@ class Scheduler:
     In between, a drafter that knows how sure it is may ask `worth_another` before each token.
     """
 
+    by_confidence = True
+
     def __init__(self, costs: Costs, *, k_max: int, repeatable: bool = False) -> None:
         """Start at plain decoding's width, knowing nothing of the text.
 
         Args:
             costs: measured; corrected as the run goes.
+            k_max: K, the most to draft.
             repeatable: do not correct them: the same text then leads to the same choices, whatever
                 else the machine does.
-            k_max: K, the most to draft.
 
         Raises:
             ValueError: a negative k, or one that `costs.passes` is too short for.
@@ -194,7 +203,7 @@ class Scheduler:
     def acceptance(self, confidence: float) -> float:
         """The chance that a token is accepted where the draft's largest probability is this.
 
-        The probability itself, calibrated by what became of the tokens tried so far.
+        Judged by what became of the tokens tried so far.
         """
         return self._confidence.acceptance(confidence)
 

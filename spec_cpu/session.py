@@ -27,6 +27,8 @@ from spec_cpu.stats import Stats
 from spec_cpu.text import Origin, Piece, TextStream
 from spec_cpu.verify import RULES
 
+_NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
+
 Finish = Literal["stop", "length", "context", "interrupted"]
 Progress = Callable[[str, int, int | None], None]
 """Told (what is being done, how much is done, out of how much)."""
@@ -362,9 +364,6 @@ class Session:
             )
             self._notify(cache.write(costs))
         return replace(costs, draft_window=self.drafter.window if self.drafter else None)
-
-
-_NEUTRAL = "The quick brown fox jumps over the lazy dog. "
 
 
 def _origins(cycle: Cycle) -> list[Origin]:

@@ -40,6 +40,8 @@ PIPELINES = {
 class CutShort(Pinned):
     """Ends a block where the draft is not sure of the next token, which depends on those before."""
 
+    by_confidence = True
+
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
         return confidence > 0.3
 

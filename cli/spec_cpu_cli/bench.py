@@ -67,6 +67,7 @@ def bench(
     overall. Ctrl-C prints what there is.
     """
     from spec_cpu.benchmark import peak_memory, read_prompts, summarize
+    from spec_cpu.sampling import SamplingParams
 
     choice = opt.choose_models(target, draft, pair)
     if choice.draft is None:
@@ -74,8 +75,6 @@ def bench(
     chosen = _limited(read_prompts(prompts), limit)
     reports: list[dict[str, Any]] = []
     for temperature in _temperatures(temps):
-        from spec_cpu.sampling import SamplingParams
-
         session = opt.open_session(
             choice,
             ctx=ctx,

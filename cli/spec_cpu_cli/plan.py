@@ -73,12 +73,12 @@ def plan(
         result = make_plan(costs, max_k)
         if not quiet:
             say(session)
-    if plot is not None:
-        _plot(result, plot)
     if as_json:
         print(json.dumps(_as_json(result)))
     else:
         _print(result)
+    if plot is not None:  # last: what was measured must not be lost to a plot that cannot be drawn
+        _plot(result, plot)
 
 
 def _as_json(plan: Plan) -> dict[str, Any]:

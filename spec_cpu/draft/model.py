@@ -10,7 +10,7 @@ from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
-from spec_cpu.sampling import Pipeline
+from spec_cpu.sampling import Distribution, Logits, Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
 
@@ -85,7 +85,7 @@ class ModelDrafter:
         while True:
             row = logits[0, : self._n_vocab]
             q = None if tree.q is None else pipeline.distribution(row, recent)
-            confidence = pipeline.confidence(row) if q is None else float(q.p.max())
+            confidence = _confidence(row, q, pipeline) if schedule.by_confidence else 1.0
             # Asked before the token is drawn: see `worth_another`.
             if not schedule.worth_another(len(tree), reach, confidence):
                 return tree
@@ -153,3 +153,8 @@ class ModelDrafter:
             tail = self._kv.tokens[keep_from:]
             self._kv.truncate(0)
             self._kv.prefill(tail)
+
+
+def _confidence(logits: Logits, q: Distribution | None, pipeline: Pipeline) -> float:
+    """The largest probability of the next token."""
+    return pipeline.confidence(logits) if q is None else float(q.p.max())
