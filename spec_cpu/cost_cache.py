@@ -35,7 +35,7 @@ class CostCache:
             "draft": draft.model.fingerprint if draft else None,
             "threads": target.threads,
             "kv": "f16",
-            "kernels": "stock",
+            "kernels": [target.model.kernels, draft.model.kernels if draft else None],
             "llama-cpp-python": version("llama-cpp-python"),
             "processor": machine.processor(),
         }

@@ -10,6 +10,7 @@ MAX_TOKENS = 512
 CONTEXT = 4096
 BATCH = 512  # prompt tokens a pass
 RULE = "block"
+KERNELS = "auto"
 
 # Sampling: llama.cpp's own.
 TEMPERATURE = 0.8

@@ -31,6 +31,10 @@ class ContextError(SpecCpuError):
     """A prompt, a batch or a context does not fit."""
 
 
+class KernelsError(SpecCpuError):
+    """The verify kernels cannot be used here; stock ones can."""
+
+
 class CatalogError(SpecCpuError):
     """A catalogue entry is malformed, or its source could not be fetched or checked."""
 

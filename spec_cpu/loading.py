@@ -10,7 +10,9 @@ from spec_cpu import defaults
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
+from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
+from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.vocab import check_same_vocabulary
 from spec_cpu.sampling import SamplingParams
@@ -30,6 +32,7 @@ def load(
     sampling: SamplingParams | None = None,
     seed: int | None = None,
     system: str | None = None,
+    kernels: str = defaults.KERNELS,
     progress: Progress | None = None,
 ) -> Session:
     """Load a target, and a draft if one is given, for a conversation.
@@ -48,6 +51,8 @@ def load(
             given the choice of k does not follow the machine's momentary speed, so that the same
             seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
+        kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
+            gains from them; `on` always; `off` never.
         progress: told of downloads and loading.
 
     Raises:
@@ -59,13 +64,16 @@ def load(
     _check_options(k, rule, seed)
     start = perf_counter()
     notices: list[str] = []
+    chosen = Kernels(kernels, threads=threads, progress=progress)
+    if chosen.notice:
+        notices.append(chosen.notice)
     with ExitStack() as undo:
-        model = undo.enter_context(_load_model(target, "target", progress))
+        model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
         context = undo.enter_context(Context(model, n_ctx=n_ctx, threads=threads))
         drafter = None
         if draft is not None and k != 0 and _can_draft_for(model, notices):
-            small = undo.enter_context(_load_model(draft, "draft", progress))
+            small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
             drafter = _drafter(model, small, context, draft_ctx, notices)
         undo.pop_all()
     return Session(
@@ -91,12 +99,20 @@ def _check_options(k: int | None, rule: str, seed: int | None) -> None:
         raise UsageError(f"seed must be 0 or more, not {seed}")
 
 
-def _load_model(name: str | Path, part: str, progress: Progress | None) -> Model:
+def _load_model(
+    name: str | Path, part: str, kernels: Kernels, progress: Progress | None
+) -> Model:
     path = name if isinstance(name, Path) else resolve(name, progress)
+    check_model_file(path)
+    library = kernels.library_for(path, progress)
     if progress is None:
-        return Model(path)
+        return Model(path, kernels=library)
     label = f"loading the {part}"
-    return Model(path, progress=lambda fraction: progress(label, round(100 * fraction), 100))
+
+    def report(fraction: float) -> None:
+        progress(label, round(100 * fraction), 100)
+
+    return Model(path, kernels=library, progress=report)
 
 
 def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:

@@ -49,9 +49,19 @@ def _allowed_memory() -> int | None:
 
 def processor() -> str:
     """The processor's name, as the system has it."""
+    return _processor_field("model name") or platform.processor() or platform.machine()
+
+
+def instructions() -> list[str]:
+    """The names of the instruction sets that this processor has, sorted; Linux's names."""
+    return sorted(_processor_field("flags").split())
+
+
+def _processor_field(name: str) -> str:
+    """What the system says of the first processor; empty if it does not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+        return ""
+    fields = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
+    return next(fields, "")

@@ -17,6 +17,7 @@ from spec_cpu.errors import ModelError
 from spec_cpu.llama import log
 from spec_cpu.llama.chat import ChatTemplate
 from spec_cpu.llama.gguf import check_model_file
+from spec_cpu.llama.kernels import accepting
 from spec_cpu.llama.quantize import FORMATS
 from spec_cpu.llama.vocab import Vocab
 
@@ -39,12 +40,23 @@ class Model:
     """A loaded language model. Use as a context manager, or call `close`.
 
     Contexts made from it must be closed before it.
+
+    Attributes:
+        kernels: what multiplies its weights: `stock`, or the name of a build of our kernels.
     """
 
-    def __init__(self, path: Path, *, progress: Callable[[float], None] | None = None) -> None:
-        """Load `path` (for a split model: its first part); weights are mapped, not copied.
+    def __init__(
+        self,
+        path: Path,
+        *,
+        kernels: Path | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> None:
+        """Load `path` (for a split model: its first part).
 
         Args:
+            kernels: the library of kernels to pack the weights for (`load_kernels` was called with
+                it); default: stock kernels.
             progress: told the fraction loaded, 0 to 1; what it raises ends the loading.
 
         Raises:
@@ -53,7 +65,9 @@ class Model:
         """
         check_model_file(path)
         self.path = path
-        self._handle = _load(path, progress)
+        self.kernels = "stock" if kernels is None else kernels.parent.name
+        with accepting(kernels):
+            self._handle = _load(path, progress)
         try:
             self._check_usable()
         except ModelError:
@@ -141,10 +155,15 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells this file from any other: 16 hex digits from its size, start and end."""
-        size = self.path.stat().st_size
+        """Tells this file from any other."""
+        return self.fingerprint_of(self.path)
+
+    @staticmethod
+    def fingerprint_of(path: Path) -> str:
+        """16 hex digits from a file's size, start and end."""
+        size = path.stat().st_size
         digest = hashlib.blake2b(str(size).encode(), digest_size=8)
-        with self.path.open("rb") as file:
+        with path.open("rb") as file:
             digest.update(file.read(_FINGERPRINT_BYTES))
             file.seek(max(0, size - _FINGERPRINT_BYTES))
             digest.update(file.read())

@@ -1,0 +1,103 @@
+"""Does a model gain from the verify kernels here? Measured once for each model and machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from time import perf_counter
+from typing import Literal, get_args
+
+from spec_cpu import machine
+from spec_cpu.errors import KernelsError, UsageError
+from spec_cpu.fetch.store import Progress
+from spec_cpu.kernels.build import Build, build
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.kernels import load_kernels
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence
+
+Mode = Literal["auto", "on", "off"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_WIDTHS = (1, 4)  # a plain step, and a verification as drafts of common length ask for it
+_ROUNDS = 9
+_SECONDS = 2.0  # for the passes of one model with one kind of kernels, at most
+
+
+class Kernels:
+    """The kernels that a session's models may use."""
+
+    def __init__(
+        self, mode: str, *, threads: int | None = None, progress: Progress | None = None
+    ) -> None:
+        """Compile, check and load the library, unless `mode` is `off`.
+
+        Attributes:
+            notice: why there are none, if there are none but were asked for.
+
+        Raises:
+            UsageError: no such mode.
+        """
+        if mode not in MODES:
+            raise UsageError(f"kernels must be one of {', '.join(MODES)}, not {mode}")
+        self.notice: str | None = None
+        self._mode = mode
+        self._threads = machine.physical_cores() if threads is None else threads
+        self._build = None if mode == "off" else self._obtain(progress)
+
+    def _obtain(self, progress: Progress | None) -> Build | None:
+        try:
+            found = build(progress=progress)
+            load_kernels(found.library)
+            return found
+        except KernelsError as error:
+            self.notice = str(error)
+            return None
+
+    def library_for(self, model: Path, progress: Progress | None = None) -> Path | None:
+        """The library to load `model` with, or None for stock kernels.
+
+        In mode `auto` a model that is new here is loaded both ways and passes are timed.
+        """
+        if self._build is None:
+            return None
+        if self._mode == "on" or self._gains(model, self._build, progress):
+            return self._build.library
+        return None
+
+    def _gains(self, model: Path, found: Build, progress: Progress | None) -> bool:
+        record = found.folder / f"{Model.fingerprint_of(model)}-{self._threads}.json"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            times = json.loads(record.read_text(encoding="utf-8"))
+            return sum(times["ours"]) < sum(times["stock"])
+        if progress is not None:
+            progress(f"trying the kernels on {model.name} (once)", 0, None)
+        stock, ours = (_times(model, library, self._threads) for library in (None, found.library))
+        with contextlib.suppress(OSError):
+            record.write_text(json.dumps({"stock": stock, "ours": ours}), encoding="utf-8")
+        return sum(ours) < sum(stock)
+
+
+def _times(path: Path, library: Path | None, threads: int) -> list[float]:
+    """Seconds of a pass of each width, the best of a few."""
+    with (
+        Model(path, kernels=library) as model,
+        Context(model, n_ctx=64, n_batch=16, threads=threads) as context,
+    ):
+        sequence = KVSequence(context)
+        token = model.vocab.tokenize("the")[0]
+        return [_best_time(sequence, [token] * width) for width in _WIDTHS]
+
+
+def _best_time(sequence: KVSequence, tokens: list[int]) -> float:
+    best = float("inf")
+    begin = perf_counter()
+    for _ in range(_ROUNDS):
+        start = perf_counter()
+        sequence.score(tokens)
+        best = min(best, perf_counter() - start)
+        sequence.truncate(0)
+        if perf_counter() - begin > _SECONDS / len(_WIDTHS):
+            break
+    return best

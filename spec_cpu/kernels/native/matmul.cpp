@@ -1,0 +1,240 @@
+#include "matmul.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <vector>
+
+#include "formats.h"
+
+namespace spec_cpu {
+
+namespace {
+
+// 32 activations of a column. `sum` is d times the sum of the quants of each half, and of both.
+struct alignas(16) QuantizedBlock {
+    int8_t q[BLOCK];
+    float d;
+    float half_sum[2];
+    float sum;
+};
+
+// Columns lie in tiles of up to TILE; in a tile the columns of one block are neighbours.
+struct Tile {
+    int64_t first;
+    int64_t width;
+
+    Tile(int64_t j, int64_t n) : first(j / TILE * TILE), width(std::min<int64_t>(TILE, n - first)) {}
+};
+
+// ---- products ----------------------------------------------------------------------------------
+
+void prefetch(const uint8_t * p, size_t bytes) {
+    constexpr size_t AHEAD = 4096, LINE = 64;
+    for (size_t i = 0; i < bytes; i += LINE)
+        _mm_prefetch(reinterpret_cast<const char *>(p + AHEAD + i), _MM_HINT_T0);
+}
+
+template <class F, int N>
+void multiply_quantized(const uint8_t * w, int64_t k, const QuantizedBlock * a, float * y, size_t stride) {
+    using Scales = typename F::Scales;
+    using Quants = typename F::Quants;
+    Floats acc[N];
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) acc[j] = zero_floats();
+    for (int64_t column = 0; column < k; column += F::COLUMNS, w += F::BYTES) {
+        const Scales scales(w);
+        for (int b = 0; b < Scales::BLOCKS; b++, a += N) {
+            const uint8_t * quants = w + Scales::BYTES + b * Quants::BYTES;
+            prefetch(quants, Quants::BYTES + Scales::BYTES / Scales::BLOCKS);
+            Ints weights[8];
+            Quants::load(quants, weights);
+            Floats scale[Scales::PARTS], offset[Scales::PARTS];
+            scales.block(b, scale, offset);
+#pragma GCC unroll 8
+            for (int j = 0; j < N; j++) {
+                constexpr int GROUPS = 8 / Scales::PARTS;
+#pragma GCC unroll 2
+                for (int part = 0; part < Scales::PARTS; part++) {
+                    const Ints sum = dot<F::BITS, GROUPS>(weights + part * GROUPS, a[j].q + 4 * part * GROUPS);
+                    const float s = Scales::PARTS == 1 ? a[j].sum : a[j].half_sum[part];
+                    acc[j] = fma(to_floats(sum), mul(scale[part], every_float(a[j].d)), acc[j]);
+                    acc[j] = fma(offset[part], every_float(s), acc[j]);
+                }
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) store(y + j * stride, acc[j]);
+}
+
+template <class F, int N>
+void multiply_floats(const uint16_t * w, int64_t k, const float * a, float * y, size_t stride) {
+    Floats acc[N];
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) acc[j] = zero_floats();
+    for (int64_t column = 0; column < k; column++, w += LANES, a += N) {
+        if (column % 2 == 0) prefetch(reinterpret_cast<const uint8_t *>(w), 4 * LANES);
+        const Floats weights = F::load(w);
+#pragma GCC unroll 8
+        for (int j = 0; j < N; j++) acc[j] = fma(weights, every_float(a[j]), acc[j]);
+    }
+#pragma GCC unroll 8
+    for (int j = 0; j < N; j++) store(y + j * stride, acc[j]);
+}
+
+template <class F> constexpr bool is_float = false;
+template <> constexpr bool is_float<F16> = true;
+template <> constexpr bool is_float<BF16> = true;
+
+template <class F> size_t group_bytes(int64_t k) {
+    if constexpr (is_float<F>) return size_t(k) * LANES * sizeof(uint16_t);
+    else return size_t(k / F::COLUMNS) * F::BYTES;
+}
+
+template <class F, int N>
+void multiply_group(const uint8_t * w, int64_t k, const uint8_t * a, float * y, size_t stride) {
+    if constexpr (is_float<F>)
+        multiply_floats<F, N>(
+            reinterpret_cast<const uint16_t *>(w), k, reinterpret_cast<const float *>(a), y, stride);
+    else
+        multiply_quantized<F, N>(w, k, reinterpret_cast<const QuantizedBlock *>(a), y, stride);
+}
+
+// The group stays in the cache while all columns pass by.
+template <class F>
+void multiply(
+    const uint8_t * packed, int64_t k, int64_t groups, const uint8_t * activations, int64_t n, float * y,
+    size_t stride) {
+    using Function = void (*)(const uint8_t *, int64_t, const uint8_t *, float *, size_t);
+    static constexpr Function BY_WIDTH[TILE + 1] = {
+        nullptr,
+        multiply_group<F, 1>,
+        multiply_group<F, 2>,
+        multiply_group<F, 3>,
+        multiply_group<F, 4>,
+        multiply_group<F, 5>,
+        multiply_group<F, 6>,
+        multiply_group<F, 7>,
+        multiply_group<F, 8>,
+    };
+    const size_t column_bytes = activation_bytes(!is_float<F>, k, 1);
+    for (int64_t g = 0; g < groups; g++, packed += group_bytes<F>(k), y += LANES)
+        for (int64_t j = 0; j < n; j += TILE) {
+            const Tile tile(j, n);
+            BY_WIDTH[tile.width](packed, k, activations + j * column_bytes, y + j * stride, stride);
+        }
+}
+
+// ---- packing -----------------------------------------------------------------------------------
+
+template <class F> void pack_group(const uint8_t * source, int64_t k, uint8_t * packed) {
+    const int64_t supers = k / F::COLUMNS;
+    for (int64_t i = 0; i < supers; i++)
+        for (int lane = 0; lane < LANES; lane++) {
+            const uint8_t * block = source + (lane * supers + i) * F::SOURCE_BYTES;
+            uint8_t * header = packed + i * F::BYTES;
+            uint8_t quants[F::COLUMNS];
+            F::quants(block, quants);
+            F::scales(block, lane, header);
+            for (int b = 0; b < F::Scales::BLOCKS; b++)
+                F::Quants::store_lane(
+                    header + F::Scales::BYTES + b * F::Quants::BYTES, lane, quants + b * BLOCK);
+        }
+}
+
+void pack_float_group(const uint16_t * source, int64_t k, uint16_t * packed) {
+    for (int64_t i = 0; i < k; i++)
+        for (int lane = 0; lane < LANES; lane++) packed[i * LANES + lane] = source[lane * k + i];
+}
+
+template <class F> void pack(const void * source, int64_t k, int64_t rows, void * packed) {
+#pragma omp parallel for
+    for (int64_t g = 0; g < rows / LANES; g++) {
+        uint8_t * to = static_cast<uint8_t *>(packed) + g * group_bytes<F>(k);
+        if constexpr (is_float<F>)
+            pack_float_group(
+                static_cast<const uint16_t *>(source) + g * LANES * k, k, reinterpret_cast<uint16_t *>(to));
+        else
+            pack_group<F>(
+                static_cast<const uint8_t *>(source) + g * LANES * (k / F::COLUMNS) * F::SOURCE_BYTES, k, to);
+    }
+}
+
+template <class F> constexpr Kernel kernel(ggml_type type) {
+    if constexpr (is_float<F>) return {type, 1, false, group_bytes<F>, pack<F>, multiply<F>};
+    else return {type, F::COLUMNS, true, group_bytes<F>, pack<F>, multiply<F>};
+}
+
+constexpr Kernel KERNELS[] = {
+    kernel<Q4_0>(GGML_TYPE_Q4_0), kernel<Q4_1>(GGML_TYPE_Q4_1), kernel<Q5_0>(GGML_TYPE_Q5_0),
+    kernel<Q5_1>(GGML_TYPE_Q5_1), kernel<Q8_0>(GGML_TYPE_Q8_0), kernel<Q4_K>(GGML_TYPE_Q4_K),
+    kernel<Q5_K>(GGML_TYPE_Q5_K), kernel<Q6_K>(GGML_TYPE_Q6_K), kernel<F16>(GGML_TYPE_F16),
+    kernel<BF16>(GGML_TYPE_BF16), {GGML_TYPE_COUNT, 0, false, nullptr, nullptr, nullptr},
+};
+
+// ---- activations -------------------------------------------------------------------------------
+
+int32_t sum_lanes(__m256i x) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+// The largest magnitude; NaN if there is one: as integers, magnitudes of floats order likewise.
+float largest(const __m256 (&x)[4]) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i m = _mm256_setzero_si256();
+    for (const __m256 v : x) m = _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(v), magnitude));
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return _mm_cvtss_f32(_mm_castsi128_ps(s));
+}
+
+void quantize(const float * x, QuantizedBlock & out) {
+    __m256 v[4];
+    for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(x + 8 * i);
+    float d = largest(v) / 127;
+    if (d < FLT_MIN) d = 0;  // its inverse could be infinite
+    const __m256 inverse = _mm256_set1_ps(d == 0 ? 0 : 1 / d);
+    __m256i q[4];
+    for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    out.d = d;
+    for (int half = 0; half < 2; half++)
+        out.half_sum[half] = d * float(sum_lanes(_mm256_add_epi32(q[2 * half], q[2 * half + 1])));
+    out.sum = out.half_sum[0] + out.half_sum[1];
+    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(out.q), _mm256_permutevar8x32_epi32(bytes, order));
+}
+
+}  // namespace
+
+const Kernel * all_kernels() { return KERNELS; }
+
+const Kernel * find_kernel(ggml_type type, int64_t k, int64_t rows) {
+    for (const Kernel * kernel = KERNELS; kernel->type != GGML_TYPE_COUNT; kernel++)
+        if (kernel->type == type) return k % kernel->columns == 0 && rows % LANES == 0 ? kernel : nullptr;
+    return nullptr;
+}
+
+int lanes() { return LANES; }
+const char * isa() { return ISA; }
+
+size_t activation_bytes(bool quantized, int64_t k, int64_t n) {
+    return size_t(n) * (quantized ? k / BLOCK * sizeof(QuantizedBlock) : k * sizeof(float));
+}
+
+void prepare_column(bool quantized, const float * x, int64_t k, int64_t j, int64_t n, uint8_t * activations) {
+    const Tile tile(j, n);
+    uint8_t * start = activations + tile.first * activation_bytes(quantized, k, 1);
+    if (quantized) {
+        QuantizedBlock * out = reinterpret_cast<QuantizedBlock *>(start) + (j - tile.first);
+        for (int64_t i = 0; i < k; i += BLOCK, out += tile.width) quantize(x + i, *out);
+    } else {
+        float * out = reinterpret_cast<float *>(start) + (j - tile.first);
+        for (int64_t i = 0; i < k; i++, out += tile.width) *out = x[i];
+    }
+}
+
+}  // namespace spec_cpu

@@ -1,0 +1,78 @@
+"""The verify kernels inside llama.cpp: loaded once a process, offered every new model's weights."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import llama_cpp  # noqa: F401 (maps the libraries that the kernels join)
+
+from spec_cpu.errors import KernelsError
+
+_MESSAGE_BYTES = 256
+_loaded: dict[Path, ctypes.CDLL] = {}
+
+
+def load_kernels(library: Path) -> str:
+    """Check `library` on this processor and make it a backend of llama.cpp; a second call is free.
+
+    Models loaded outside `accepting` do not use it.
+
+    Returns:
+        The instructions that it was built for.
+
+    Raises:
+        KernelsError: it cannot be opened, multiplies wrongly, or is not for this llama.cpp.
+    """
+    kernels = _loaded.get(library)
+    if kernels is None:
+        kernels = _open(library)
+        _check(kernels)
+        _register(library)
+        _loaded[library] = kernels
+    return bytes(kernels.spec_cpu_isa()).decode()
+
+
+@contextmanager
+def accepting(library: Path | None) -> Iterator[None]:
+    """Inside, models that are loaded get their weights packed for `library`; None: for none."""
+    if library is None:
+        yield
+        return
+    kernels = _loaded[library]
+    kernels.spec_cpu_accept(True)
+    try:
+        yield
+    finally:
+        kernels.spec_cpu_accept(False)
+
+
+def _open(library: Path) -> ctypes.CDLL:
+    try:
+        kernels = ctypes.CDLL(str(library))
+    except OSError as error:
+        raise KernelsError(f"cannot load {library} ({error}): stock kernels are used") from None
+    kernels.spec_cpu_accept.argtypes = [ctypes.c_bool]
+    kernels.spec_cpu_accept.restype = None
+    kernels.spec_cpu_isa.restype = ctypes.c_char_p
+    kernels.spec_cpu_self_test.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    return kernels
+
+
+def _check(kernels: ctypes.CDLL) -> None:
+    message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+    if kernels.spec_cpu_self_test(message, len(message)):
+        reason = message.value.decode("utf-8", "replace")
+        raise KernelsError(f"the kernels failed their self-test ({reason}): stock ones are used")
+
+
+def _register(library: Path) -> None:
+    # By soname: the wheel holds copies of this file, and another one would be another registry.
+    ggml = ctypes.CDLL("libggml.so.0", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    ggml.ggml_backend_load.argtypes = [ctypes.c_char_p]
+    ggml.ggml_backend_load.restype = ctypes.c_void_p
+    if not ggml.ggml_backend_load(os.fsencode(library)):
+        raise KernelsError("this llama.cpp does not take the kernels: stock ones are used")

@@ -1,0 +1,231 @@
+// What the kernels promise, checked on random matrices. Prints the first law that was broken.
+//
+//     laws [SEED] [ROUNDS]
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "ggml_abi.h"
+#include "matmul.h"
+#include "rows.h"
+
+extern "C" ggml_backend_reg_t ggml_backend_init();
+extern "C" void spec_cpu_accept(bool);
+
+using namespace spec_cpu;
+
+namespace {
+
+std::mt19937 random_bits;
+
+int64_t between(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random_bits); }
+
+[[noreturn]] void broken(const char * law, ggml_type type, int64_t k, int64_t rows, int64_t n) {
+    std::printf("%s: %s, k %ld, rows %ld, n %ld\n", law, ggml_type_name(type), long(k), long(rows), long(n));
+    std::exit(1);
+}
+
+// Normal numbers of one magnitude; a few rows in `period` are zero, denormal or huge.
+std::vector<float> numbers(int64_t rows, int64_t k, float magnitude) {
+    std::normal_distribution<float> normal(0, magnitude);
+    std::vector<float> out(size_t(rows * k));
+    for (float & x : out) x = normal(random_bits);
+    const int64_t odd = between(0, rows - 1) * k;
+    const float factor = std::vector<float>{0, 1e-42f, 1e3f, 1}[size_t(between(0, 3))];
+    for (int64_t i = 0; i < k; i++) out[size_t(odd + i)] *= factor;
+    return out;
+}
+
+struct Problem {
+    const Kernel & kernel;
+    int64_t k, rows, n;
+    std::vector<uint8_t> source, packed;
+    std::vector<float> weights, x;
+
+    Problem(const Kernel & of, int64_t k_, int64_t rows_, int64_t n_) : kernel(of), k(k_), rows(rows_), n(n_) {
+        const std::vector<float> original = numbers(rows, k, std::pow(10.f, float(between(-3, 1))));
+        source.resize(ggml_row_size(kernel.type, k) * size_t(rows));
+        ggml_quantize_chunk(kernel.type, original.data(), source.data(), 0, rows, k, nullptr);
+        weights.resize(size_t(rows * k));
+        ggml_get_type_traits(kernel.type)->to_float(source.data(), weights.data(), rows * k);
+        packed.resize(kernel.group_bytes(k) * size_t(rows / lanes()));
+        kernel.pack(source.data(), k, rows, packed.data());
+        x = numbers(n, k, std::pow(10.f, float(between(-3, 3))));
+    }
+
+    std::vector<float> product(const float * columns, int64_t count) const {
+        std::vector<uint8_t> ready(activation_bytes(kernel.quantized, k, count));
+        for (int64_t j = count - 1; j >= 0; j--) prepare_column(kernel.quantized, columns + j * k, k, j, count, ready.data());
+        std::vector<float> y(size_t(count * rows));
+        kernel.multiply(packed.data(), k, rows / lanes(), ready.data(), count, y.data(), size_t(rows));
+        return y;
+    }
+};
+
+// A quant of an activation is off by at most half a step, a step being 1/127 of the largest of 32.
+void check_error(const Problem & p, const std::vector<float> & y) {
+    for (int64_t j = 0; j < p.n; j++)
+        for (int64_t r = 0; r < p.rows; r++) {
+            const float * w = &p.weights[size_t(r * p.k)];
+            const float * x = &p.x[size_t(j * p.k)];
+            double exact = 0, magnitude = 0, allowed = 1e-30;
+            for (int64_t first = 0; first < p.k; first += 32) {
+                double largest = 0, sum = 0;
+                for (int64_t i = first; i < first + 32 && i < p.k; i++) {
+                    exact += double(w[i]) * x[i];
+                    magnitude += std::fabs(double(w[i]) * x[i]);
+                    largest = std::fmax(largest, std::fabs(double(x[i])));
+                    sum += std::fabs(double(w[i]));
+                }
+                if (p.kernel.quantized) {
+                    allowed += sum * largest / 127 * 0.5001;
+                    magnitude += 8 * sum * largest;  // an offset is added and taken away again
+                }
+            }
+            if (!(std::fabs(exact - y[size_t(j * p.rows + r)]) <= allowed + 2e-5 * magnitude))
+                broken("error", p.kernel.type, p.k, p.rows, p.n);
+        }
+}
+
+void check_columns_alone(const Problem & p, const std::vector<float> & y) {
+    for (int64_t j = 0; j < p.n; j++) {
+        const std::vector<float> alone = p.product(&p.x[size_t(j * p.k)], 1);
+        if (std::memcmp(alone.data(), &y[size_t(j * p.rows)], size_t(p.rows) * sizeof(float)))
+            broken("a column depends on the others", p.kernel.type, p.k, p.rows, p.n);
+    }
+}
+
+void check_not_a_number(const Problem & p, const std::vector<float> & y) {
+    const float bad = between(0, 1) ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
+    const int64_t column = between(0, p.n - 1);
+    std::vector<float> x = p.x;
+    x[size_t(column * p.k + between(0, p.k - 1))] = bad;
+    const std::vector<float> with = p.product(x.data(), p.n);
+    for (int64_t j = 0; j < p.n; j++)
+        for (int64_t r = 0; r < p.rows; r++) {
+            const float now = with[size_t(j * p.rows + r)], before = y[size_t(j * p.rows + r)];
+            if (j == column ? std::isfinite(now) : std::memcmp(&now, &before, sizeof now) != 0)
+                broken("NaN and infinity", p.kernel.type, p.k, p.rows, p.n);
+        }
+}
+
+void check_kernel(const Kernel & kernel) {
+    const int64_t unit = kernel.quantized ? kernel.columns : 1;
+    const int64_t k = unit * between(1, std::max<int64_t>(1, 700 / unit));
+    const Problem p(kernel, k, lanes() * between(1, 4), between(1, 40));
+    const std::vector<float> y = p.product(p.x.data(), p.n);
+    check_error(p, y);
+    check_columns_alone(p, y);
+    check_not_a_number(p, y);
+    if (find_kernel(kernel.type, k, p.rows + 1)) broken("odd rows are taken", kernel.type, k, p.rows + 1, 1);
+}
+
+// ---- through ggml ------------------------------------------------------------------------------
+
+struct Graph {
+    ggml_context * context = ggml_init({16 << 20, nullptr, true});
+    ggml_backend_dev_t device = ggml_backend_reg_dev_get(ggml_backend_init(), 0);
+    ggml_backend_t backend = ggml_backend_dev_init(device, nullptr);
+    std::vector<ggml_backend_buffer_t> buffers;
+
+    ~Graph() {
+        for (const auto buffer : buffers) ggml_backend_buffer_free(buffer);
+        ggml_backend_free(backend);
+        ggml_free(context);
+    }
+
+    void place(ggml_tensor * t, ggml_backend_buffer_usage usage, const void * data) {
+        ggml_backend_buffer_type_t type = ggml_backend_dev_buffer_type(device);
+        ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, ggml_backend_buft_get_alloc_size(type, t));
+        ggml_backend_buffer_set_usage(buffer, usage);
+        buffers.push_back(buffer);
+        ggml_backend_tensor_alloc(buffer, t, ggml_backend_buffer_get_base(buffer));
+        if (data) ggml_backend_tensor_set(t, data, 0, ggml_nbytes(t));
+    }
+};
+
+std::vector<float> run_block(const Problem & gate, const Problem & up, const std::vector<float> & x, int threads) {
+    Graph g;
+    ggml_tensor * input = ggml_new_tensor_2d(g.context, GGML_TYPE_F32, gate.k, gate.n);
+    ggml_tensor * w1 = ggml_new_tensor_2d(g.context, gate.kernel.type, gate.k, gate.rows);
+    ggml_tensor * w2 = ggml_new_tensor_2d(g.context, up.kernel.type, up.k, up.rows);
+    ggml_tensor * norm = ggml_mul(g.context, ggml_rms_norm(g.context, input, 1e-5f), input);
+    ggml_tensor * a = ggml_mul_mat(g.context, w1, norm);
+    ggml_tensor * b = ggml_mul_mat(g.context, w2, norm);
+    ggml_tensor * out = ggml_add(g.context, ggml_swiglu_split(g.context, a, b), a);
+    ggml_cgraph * graph = ggml_new_graph(g.context);
+    ggml_build_forward_expand(graph, out);
+    g.place(input, GGML_BACKEND_BUFFER_USAGE_COMPUTE, x.data());
+    g.place(w1, GGML_BACKEND_BUFFER_USAGE_WEIGHTS, gate.source.data());
+    g.place(w2, GGML_BACKEND_BUFFER_USAGE_WEIGHTS, up.source.data());
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+        ggml_tensor * node = ggml_graph_node(graph, i);
+        if (!ggml_backend_dev_supports_op(g.device, node)) broken("not supported", gate.kernel.type, gate.k, gate.rows, gate.n);
+        g.place(node, GGML_BACKEND_BUFFER_USAGE_COMPUTE, nullptr);
+    }
+    using SetThreads = void (*)(ggml_backend_t, int);
+    reinterpret_cast<SetThreads>(ggml_backend_reg_get_proc_address(ggml_backend_init(), "ggml_backend_set_n_threads"))(
+        g.backend, threads);
+    ggml_backend_graph_compute(g.backend, graph);
+    std::vector<float> y(size_t(gate.n * gate.rows));
+    ggml_backend_tensor_get(out, y.data(), 0, y.size() * sizeof(float));
+    return y;
+}
+
+// silu(gate(h)) * up(h) + gate(h), h = x^2 / rms(x), from the products as the kernels give them.
+std::vector<double> expected_block(const Problem & gate, const Problem & up, const std::vector<float> & x) {
+    std::vector<float> h(x.size());
+    for (int64_t j = 0; j < gate.n; j++) {
+        double squares = 0;
+        for (int64_t i = 0; i < gate.k; i++) squares += double(x[size_t(j * gate.k + i)]) * x[size_t(j * gate.k + i)];
+        const double scale = 1 / std::sqrt(squares / double(gate.k) + 1e-5);
+        for (int64_t i = 0; i < gate.k; i++) {
+            const float v = x[size_t(j * gate.k + i)];
+            h[size_t(j * gate.k + i)] = float(v * scale) * v;
+        }
+    }
+    const std::vector<float> a = gate.product(h.data(), gate.n), b = up.product(h.data(), gate.n);
+    std::vector<double> out(a.size());
+    for (size_t i = 0; i < out.size(); i++) out[i] = a[i] / (1 + std::exp(-double(a[i]))) * b[i] + a[i];
+    return out;
+}
+
+void check_graph() {
+    const Kernel * kernels = all_kernels();
+    const Kernel & one = kernels[between(0, 9)];
+    const Kernel & two = kernels[between(0, 9)];
+    const int64_t k = 256 * between(1, 3), rows = lanes() * between(1, 5), n = between(1, 20);
+    const Problem gate(one, k, rows, n), up(two, k, rows, n);
+    const std::vector<float> x = numbers(n, k, 1);
+    const std::vector<double> expected = expected_block(gate, up, x);
+    const std::vector<float> single = run_block(gate, up, x, 1);
+    double squares = 0, worst = 0;
+    for (size_t i = 0; i < single.size(); i++) {
+        squares += expected[i] * expected[i];
+        worst = std::fmax(worst, std::fabs(expected[i] - single[i]));
+    }
+    // A result of the norm that is rounded the other way can move a quant by one step.
+    if (!(worst <= 0.05 * std::sqrt(squares / double(single.size())) + 1e-6)) broken("graph", one.type, k, rows, n);
+    for (const int threads : {2, 3}) {
+        const std::vector<float> y = run_block(gate, up, x, threads);
+        if (std::memcmp(y.data(), single.data(), y.size() * sizeof(float)))
+            broken("threads change the result", one.type, k, rows, n);
+    }
+}
+
+}  // namespace
+
+int main(int count, char ** arguments) {
+    random_bits.seed(count > 1 ? unsigned(std::atoi(arguments[1])) : 1);
+    const int rounds = count > 2 ? std::atoi(arguments[2]) : 5;
+    spec_cpu_accept(true);
+    for (int round = 0; round < rounds; round++) {
+        for (const Kernel * kernel = all_kernels(); kernel->type != GGML_TYPE_COUNT; kernel++) check_kernel(*kernel);
+        check_graph();
+    }
+    std::printf("%s: ok\n", isa());
+}
