@@ -30,6 +30,7 @@ def load(
     sampling: SamplingParams | None = None,
     seed: int | None = None,
     system: str | None = None,
+    recalibrate: bool = False,
     progress: Progress | None = None,
 ) -> Session:
     """Load a target, and a draft if one is given, for a conversation.
@@ -48,6 +49,7 @@ def load(
             given the choice of k does not follow the machine's momentary speed, so that the same
             seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
+        recalibrate: measure what passes cost here, even if it is known from before.
         progress: told of downloads and loading.
 
     Raises:
@@ -79,6 +81,7 @@ def load(
         system=system,
         notices=notices,
         load_seconds=perf_counter() - start,
+        recalibrate=recalibrate,
     )
 
 

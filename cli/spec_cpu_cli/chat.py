@@ -30,6 +30,7 @@ def chat(
     threads: opt.Threads = None,
     draft_tokens: opt.DraftTokens = None,
     rule: opt.Rule = defaults.RULE,
+    recalibrate: opt.Recalibrate = False,
     temp: opt.Temperature = defaults.TEMPERATURE,
     top_k: opt.TopK = defaults.TOP_K,
     top_p: opt.TopP = defaults.TOP_P,
@@ -73,6 +74,7 @@ def chat(
         sampling=sampling,
         seed=seed,
         system=system,
+        recalibrate=recalibrate,
         verbose=verbose,
         progress=not quiet,
     )

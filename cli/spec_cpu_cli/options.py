@@ -235,6 +235,7 @@ def open_session(
     sampling: SamplingParams,
     seed: int | None,
     system: str | None,
+    recalibrate: bool,
     verbose: bool,
     progress: bool,
 ) -> Session:
@@ -262,6 +263,7 @@ def open_session(
             sampling=sampling,
             seed=seed,
             system=system,
+            recalibrate=recalibrate,
             progress=interrupt.checked(report),
         )
         interrupt.check()

@@ -52,8 +52,11 @@ def plan(
     from spec_cpu.plan import make_plan
     from spec_cpu.sampling import SamplingParams
     from spec_cpu_cli.answer import say
+    from spec_cpu_cli.plots import check_file
     from spec_cpu_cli.progress import progress_bar
 
+    if plot is not None:
+        check_file(plot)
     session = opt.open_session(
         opt.choose_models(target, draft, pair),
         ctx=ctx,
@@ -64,12 +67,13 @@ def plan(
         sampling=SamplingParams(),
         seed=None,
         system=None,
+        recalibrate=recalibrate,
         verbose=verbose,
         progress=not quiet,
     )
     with session:
         with progress_bar(show=not quiet) as report:
-            costs = session.calibrate(max_k + 1, depth=depth, fresh=recalibrate, progress=report)
+            costs = session.calibrate(max_k + 1, depth=depth, progress=report)
         result = make_plan(costs, max_k)
         if not quiet:
             say(session)
@@ -77,7 +81,7 @@ def plan(
         print(json.dumps(_as_json(result)))
     else:
         _print(result)
-    if plot is not None:  # last: what was measured must not be lost to a plot that cannot be drawn
+    if plot is not None:
         _plot(result, plot)
 
 

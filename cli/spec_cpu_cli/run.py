@@ -38,6 +38,7 @@ def run(
     threads: opt.Threads = None,
     draft_tokens: opt.DraftTokens = None,
     rule: opt.Rule = defaults.RULE,
+    recalibrate: opt.Recalibrate = False,
     temp: opt.Temperature = defaults.TEMPERATURE,
     top_k: opt.TopK = defaults.TOP_K,
     top_p: opt.TopP = defaults.TOP_P,
@@ -91,6 +92,7 @@ def run(
         sampling=sampling,
         seed=seed,
         system=system,
+        recalibrate=recalibrate,
         verbose=verbose,
         progress=not quiet,
     )
