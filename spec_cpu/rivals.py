@@ -140,12 +140,12 @@ class Program:
             file.flush()
             asked = ["-bf", file.name, "-n", str(max_tokens), "--seed", str(seed)]
             done = self._run([*self.command, *asked])
-        told = done.stderr + done.stdout
+        last = _last_line(done.stderr.strip() or done.stdout)
         if done.returncode:
-            raise SpecCpuError(f"{self._program} failed ({done.returncode}): {_last_line(told)}")
-        decoded = _decoded(told)
+            raise SpecCpuError(f"{self._program} failed ({done.returncode}): {last}")
+        decoded = _decoded(done.stderr + done.stdout)
         if decoded is None:
-            raise SpecCpuError(f"{self._program} told no speed: {_last_line(told)}")
+            raise SpecCpuError(f"{self._program} told no speed: {last}")
         return decoded if decoded.tokens and decoded.seconds > _TOO_SHORT else None
 
     @property

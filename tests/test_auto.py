@@ -82,6 +82,17 @@ def test_costs_are_measured_once_and_kept(
     assert len(list((cache / "costs").iterdir())) == 2
 
 
+def test_nothing_is_measured_for_a_plain_answer(
+    tiny_target: Path, tiny_draft: Path, cache: Path, flat: list[int]
+) -> None:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1) as session:
+        list(session.generate("hello", max_tokens=4, k=0))
+        assert session.costs is None
+        answer(session, 4)
+        assert session.costs
+        assert flat == [len(session.costs.passes)]
+
+
 @pytest.mark.parametrize("damage", ["", "{}", "[1]", "not json", '{"format": 99}', "old", "short"])
 def test_kept_costs_that_do_not_hold_are_measured_again(
     tiny_target: Path, tiny_draft: Path, cache: Path, flat: list[int], damage: str

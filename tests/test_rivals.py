@@ -118,7 +118,7 @@ def setting(tiny_target: Path, tiny_draft: Path) -> Setting:
     return Setting(
         tiny_target,
         tiny_draft,
-        ctx=128,
+        ctx=256,
         threads=1,
         temperature=0.8,
         draft_tokens=4,
@@ -136,7 +136,7 @@ def test_llama_cpps_programs_run_with_our_settings(setting: Setting) -> None:
     for one in (plain, draft, lookup):
         assert isinstance(one, Program)
         line = " ".join(one.command)
-        assert f"-m {setting.target} -c 128 -t 1 --temp 0.8 --no-escape" in line
+        assert f"-m {setting.target} -c 256 -t 1 --temp 0.8 --no-escape" in line
         assert (f"-md {setting.draft}" in line) == (one is draft)
         assert ("--spec-draft-n-max 4" in line) == (one is not plain)
 
@@ -156,8 +156,8 @@ def test_llama_cpp_python_decodes_our_tokens(setting: Setting) -> None:
 
 def test_it_stops_where_the_context_is_full(setting: Setting) -> None:
     for lookup in (0, 4):
-        llama = HighLevel(setting.target, ctx=128, threads=1, temperature=0, lookup=lookup)
-        assert len(llama.decode([1, 5, 9], 1000, 1, ())) == 125
+        llama = HighLevel(setting.target, ctx=256, threads=1, temperature=0, lookup=lookup)
+        assert len(llama.decode([1, 5, 9], 1000, 1, ())) == 253
         llama.close()
 
 

@@ -13,7 +13,9 @@ from spec_cpu_cli.plots import figure
 
 def write_plots(report: Report, folder: Path) -> list[Path]:
     """Draw what `report` has into PNG files; their paths."""
-    draw = {"speedup": _speedup, "alpha": _alpha}
+    draw = {"speedup": _speedup}
+    if report.drafted:
+        draw["alpha"] = _alpha
     if report.sweep:
         draw["sweep"] = _sweep
     paths = []

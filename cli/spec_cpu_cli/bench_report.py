@@ -51,6 +51,11 @@ class Report:
     notices: list[str]
 
     @property
+    def drafted(self) -> bool:
+        """Was anything drafted by the speculative arm?"""
+        return bool(self.results[OVERALL].alpha_by_position)
+
+    @property
     def chosen(self) -> int:
         """The k that was pinned, or that most cycles of the auto arm had."""
         pinned: int | None = self.settings["k"]
@@ -104,7 +109,7 @@ def sections(report: Report) -> list[Section]:
             _costs(report.costs),
         )
     ]
-    if any(result.alpha_by_position for result in report.results.values()):
+    if report.drafted:
         found.append(_positions(report.results))
     if report.sweep:
         found.append(_sweep(report))
@@ -135,7 +140,7 @@ def show(found: Sequence[Section]) -> None:
             table.add_row(*row)
         console.print(section.title, style="bold", markup=False)
         console.print(table)
-        console.print(section.note, markup=False)
+        console.print(section.note + "\n" if section.note else "", markup=False)
 
 
 def _title(settings: dict[str, Any]) -> str:

@@ -20,9 +20,10 @@ PNG = b"\x89PNG"
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Path:
     """A folder to work in, without the settings of whoever runs the tests."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(cache))
     monkeypatch.delenv("SPEC_CPU_LLAMA_CPP", raising=False)
     return tmp_path
 

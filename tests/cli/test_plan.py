@@ -17,9 +17,10 @@ Plan = Callable[..., int]
 
 
 @pytest.fixture
-def plan(monkeypatch: pytest.MonkeyPatch, readable: Models, tmp_path: Path) -> Plan:
+def plan(monkeypatch: pytest.MonkeyPatch, readable: Models, tmp_path: Path, cache: Path) -> Plan:
     """Runs the command with small models; its exit code."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(cache))
     models = ["-m", readable.target, "-d", readable.draft, "-t", 1, "-c", 256, "--max-k", 2]
 
     def run(*args: object) -> int:
