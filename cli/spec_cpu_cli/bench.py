@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spec_cpu.benchmark import Pin, Prompt, Round
     from spec_cpu.cost import Costs
     from spec_cpu.rivals import Setting
+    from spec_cpu.sampling import SamplingParams
     from spec_cpu.session import Session
     from spec_cpu_cli.bench_report import Report
 
@@ -167,19 +168,11 @@ def bench(
     )
     reports: list[Report] = []
     written: list[Path] = []
-    for sampling in samplings:
-        try:
-            with load(sampling=sampling) as session:
-                reports.append(_report(session, asked, sampling.temperature, show=not quiet))
-        except KeyboardInterrupt:
-            if not reports:
-                raise SpecCpuError("stopped before every arm had answered once") from None
-            break
+    for report in _reports(load, samplings, asked, show=not quiet):
+        reports.append(report)
         if not as_json:
-            _print(reports[-1], markdown=markdown)
+            _print(report, markdown=markdown)
         written += _write(reports, out, plot)
-        if not reports[-1].settings["complete"]:
-            break
     if as_json:
         print(_json(reports))
     if written and not quiet:
@@ -232,6 +225,25 @@ def _check_output(out: Path | None, plot: bool) -> None:
             raise SpecCpuError(f"cannot make the folder {out}: {error.strerror}") from None
     if plot or out is not None:
         check_folder(out or Path())
+
+
+def _reports(
+    load: Callable[..., Session], samplings: list[SamplingParams], asked: _Asked, *, show: bool
+) -> Iterator[Report]:
+    """One for each temperature, until Ctrl-C; KeyboardInterrupt: before there was any."""
+    complete = False
+    for sampling in samplings:
+        try:
+            with load(sampling=sampling) as session:
+                report = _report(session, asked, sampling.temperature, show=show)
+        except KeyboardInterrupt:
+            if not complete:
+                raise
+            return
+        complete = report.settings["complete"]
+        yield report
+        if not complete:
+            return
 
 
 def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) -> Report:

@@ -41,7 +41,8 @@ def _alpha(axes: Any, report: Report) -> None:
         alphas = result.alpha_by_position
         axes.plot(range(1, len(alphas) + 1), alphas, marker="o", label=name)
     axes.set(xlabel="position in the block", ylabel="alpha", ylim=(0, 1.05))
-    axes.set(title="Acceptance by position")
+    deepest = max(len(result.alpha_by_position) for result in report.results.values())
+    axes.set(title="Acceptance by position", xticks=range(1, deepest + 1))
     axes.legend(fontsize=7)
 
 
@@ -60,7 +61,7 @@ def _sweep(axes: Any, report: Report) -> None:
         what = "chosen" if report.settings["k"] is None else "pinned"
         axes.axvline(report.chosen, color="gray", alpha=0.4, label=f"{what}: k = {report.chosen}")
     axes.axhline(1, linestyle=":", color="gray")
-    axes.set(xlabel="k", ylabel="speedup over plain decoding", title="Each k pinned")
+    axes.set(xlabel="k", ylabel="speedup over plain decoding", title="Each k pinned", xticks=ks)
     axes.legend()
 
 

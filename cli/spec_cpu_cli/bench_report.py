@@ -212,7 +212,9 @@ def _what_was_chosen(report: Report) -> str:
         return f"◀ the k that was pinned with -k: {report.chosen}"
     if not report.chosen:
         return "chosen each cycle, k was 0 in most cycles: plain decoding"
-    return f"◀ the k of most cycles where it was chosen: {report.chosen}"
+    if report.chosen not in (point.k for point in report.sweep):
+        return f"chosen each cycle, k was {report.chosen} in most cycles"
+    return f"◀ chosen each cycle, k was {report.chosen} in most cycles"
 
 
 def _against(against: Sequence[Comparison]) -> Section:
