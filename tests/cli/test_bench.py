@@ -245,7 +245,7 @@ def test_a_program_that_fails_is_named(
     assert capsys.readouterr().err == f"spec-cpu: {message}\n"
 
 
-@pytest.mark.parametrize(("nth", "code"), [(1, 130), (4, 0)])
+@pytest.mark.parametrize(("nth", "code"), [(1, 130), (3, 0)])
 def test_ctrl_c_prints_what_is_complete(
     program: Program, asked: list[object], home: Path, nth: int, code: int
 ) -> None:
@@ -262,4 +262,4 @@ def test_ctrl_c_prints_what_is_complete(
     assert child.err == ""
     if code == 0:
         assert child.json["settings"]["complete"] is False
-        assert child.json["overall"]["prompts"] == 2
+        assert child.json["overall"]["prompts"] == 1, "the round that was cut is left out"
