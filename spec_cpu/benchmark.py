@@ -1,24 +1,25 @@
-"""Plain and speculative decoding of the same prompts in turn, and what the pairs say."""
+"""Several ways to decode, each on the same prompts in turn: the arms of a benchmark."""
 
 from __future__ import annotations
 
 import json
-import resource
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from spec_cpu.errors import UsageError
+from spec_cpu.rivals import Decoded, Rival
 from spec_cpu.session import Session
 from spec_cpu.stats import Stats
 
-_RESAMPLES = 2000
-OVERALL = "overall"
+PLAIN = 0
+_WARM_UP_TOKENS = 16
 
-BenchProgress = Callable[[str, int, int | None], None]
-"""Told (category, prompts done, prompts in all)."""
+Pin = int | None
+"""A session's arm: the k that it pins, `PLAIN` for none at all; None: chosen each cycle."""
+
+BenchProgress = Callable[[int, int], None]
+"""Told (answers done, answers in all) before each answer and at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,47 +31,17 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """One prompt decoded plainly and with the draft."""
+class Round:
+    """One turn, answered by every arm.
+
+    Attributes:
+        stats: of the session's own arms.
+        rivals: what the others took, by name; one whose answer was too short to time is left out.
+    """
 
     category: str
-    plain: Stats
-    fast: Stats
-
-    @property
-    def ratio(self) -> float:
-        """Tokens a second with the draft over those without."""
-        return (self.fast.tokens_per_second or 0.0) / (self.plain.tokens_per_second or 1.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Speedup:
-    """The median of pairwise ratios, and the bootstrap's 95 % interval of it."""
-
-    median: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A category's pairs, summed up."""
-
-    prompts: int
-    tokens_per_second: float
-    plain_tokens_per_second: float
-    speedup: Speedup
-    alpha: float | None
-    alpha_exact: float | None
-    accepted_by_position: list[float]
-    tokens_per_cycle: float | None
-    k: int
-    c: float | None
-    speedup_theory: float | None
-    speedup_textbook: float | None
-    share_draft: float
-    share_target: float
-    share_sample: float
+    stats: dict[Pin, Stats] = field(default_factory=dict)
+    rivals: dict[str, Decoded] = field(default_factory=dict)
 
 
 def read_prompts(file: Path) -> list[Prompt]:
@@ -108,92 +79,83 @@ def run(
     session: Session,
     prompts: Sequence[Prompt],
     *,
+    pins: Sequence[Pin],
+    rivals: Sequence[Rival] = (),
     max_tokens: int,
     seed: int,
     progress: BenchProgress | None = None,
-) -> Iterator[Pair]:
-    """Decode every turn of every prompt plainly and with the draft, in turn; a pair each.
+) -> Iterator[Round]:
+    """Let every arm answer every turn of every prompt; a round each.
 
-    Both start from the same conversation, the draft's, with the same seed. Which comes first
-    alternates, so that a machine that grows slower favours neither. A first pair warms up and is
-    not given.
+    All start from the same conversation, that of the first pin, with the same seed. Who begins
+    rotates, so that a machine that grows slower favours nobody. A first round warms up and is not
+    given.
+
+    Args:
+        pins: the session's arms: the speculative one that the conversation follows, then others.
+        progress: may raise, to end it between two answers.
     """
-    _answer(session, prompts[0].turns[0], [], max_tokens=16, seed=seed, plain=False)
-    first_plain = True
+    rounds = 1 + sum(len(prompt.turns) for prompt in prompts)
+    bench = _Bench(session, pins, rivals, rounds, progress)
+    bench.round(Prompt("", prompts[0].turns[:1]), 0, [], min(max_tokens, _WARM_UP_TOKENS), seed)
     for n, prompt in enumerate(prompts):
-        messages: list[tuple[str, str]] = []
-        for turn in prompt.turns:
-            stats: dict[bool, Stats] = {}
-            for plain in (first_plain, not first_plain):
-                text, stats[plain] = _answer(
-                    session, turn, messages, max_tokens=max_tokens, seed=seed + n, plain=plain
-                )
-                answer = text if not plain else ""
-            first_plain = not first_plain
-            messages.append((turn, answer))
-            yield Pair(prompt.category, stats[True], stats[False])
-        if progress is not None:
-            progress(prompt.category, n + 1, len(prompts))
+        before: list[tuple[str, str]] = []
+        for turn in range(len(prompt.turns)):
+            yield bench.round(prompt, turn, before, max_tokens, seed + n)
+    bench.report()
 
 
-def _answer(
-    session: Session,
-    turn: str,
-    before: Sequence[tuple[str, str]],
-    *,
-    max_tokens: int,
-    seed: int,
-    plain: bool,
-) -> tuple[str, Stats]:
-    session.reset()
-    for asked, answered in before:
-        session.messages.append({"role": "user", "content": asked})
-        session.messages.append({"role": "assistant", "content": answered})
-    steps = session.generate(turn, max_tokens=max_tokens, seed=seed, plain=plain)
-    return "".join(step.text for step in steps), session.stats
+class _Bench:
+    """The arms, and how many answers they gave."""
 
+    def __init__(
+        self,
+        session: Session,
+        pins: Sequence[Pin],
+        rivals: Sequence[Rival],
+        rounds: int,
+        progress: BenchProgress | None,
+    ) -> None:
+        self._session = session
+        self._main = pins[0]
+        self._arms: list[Pin | Rival] = [*pins, *rivals]
+        self._progress = progress
+        self._done, self._total = 0, rounds * len(self._arms)
 
-def summarize(pairs: Sequence[Pair]) -> dict[str, Result]:
-    """Results by category, `overall` last."""
-    categories = {pair.category: None for pair in pairs}
-    results = {name: _result([p for p in pairs if p.category == name]) for name in categories}
-    return {**results, OVERALL: _result(pairs)}
+    def report(self) -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._total)
 
+    def round(
+        self,
+        prompt: Prompt,
+        turn: int,
+        before: list[tuple[str, str]],
+        max_tokens: int,
+        seed: int,
+    ) -> Round:
+        """Every arm's answer to one turn; the main arm's is added to `before` with its question."""
+        result = Round(prompt.category)
+        asked, answered = prompt.turns[turn], ""
+        first = self._done // len(self._arms) % len(self._arms)
+        for arm in (*self._arms[first:], *self._arms[:first]):
+            self.report()
+            self._recall(before)
+            if arm is None or isinstance(arm, int):
+                steps = self._session.generate(asked, max_tokens=max_tokens, seed=seed, k=arm)
+                text = "".join(step.text for step in steps)
+                answered = text if arm == self._main else answered
+                result.stats[arm] = self._session.stats
+            else:
+                decoded = arm.answer(self._session.render(asked), max_tokens, seed)
+                if decoded is not None:
+                    result.rivals[arm.name] = decoded
+            self._done += 1
+        before.append((asked, answered))
+        return result
 
-def _result(pairs: Sequence[Pair]) -> Result:
-    fast, plain = Stats(), Stats()
-    for pair in pairs:
-        fast.merge(pair.fast)
-        plain.merge(pair.plain)
-    positions = zip(fast.accepted_by_position, fast.tried_by_position, strict=True)
-    return Result(
-        prompts=len(pairs),
-        tokens_per_second=fast.tokens_per_second or 0.0,
-        plain_tokens_per_second=plain.tokens_per_second or 0.0,
-        speedup=bootstrap([pair.ratio for pair in pairs]),
-        alpha=fast.alpha,
-        alpha_exact=fast.alpha_exact,
-        accepted_by_position=[accepted / tried for accepted, tried in positions if tried],
-        tokens_per_cycle=fast.tokens_per_cycle,
-        k=fast.k,
-        c=fast.c,
-        speedup_theory=fast.speedup_theory,
-        speedup_textbook=fast.speedup_textbook,
-        share_draft=fast.draft / fast.decode if fast.decode else 0.0,
-        share_target=fast.target / fast.decode if fast.decode else 0.0,
-        share_sample=fast.sample / fast.decode if fast.decode else 0.0,
-    )
-
-
-def bootstrap(ratios: Sequence[float]) -> Speedup:
-    """The median and its 95 % interval, from resampling the pairs with replacement."""
-    values = np.asarray(ratios, np.float64)
-    rng = np.random.default_rng(0)
-    medians = np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1)
-    low, high = np.quantile(medians, [0.025, 0.975])
-    return Speedup(float(np.median(values)), float(low), float(high))
-
-
-def peak_memory() -> int:
-    """The most memory that this process had, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    def _recall(self, before: Sequence[tuple[str, str]]) -> None:
+        self._session.reset()
+        for asked, answered in before:
+            self._session.messages.append({"role": "user", "content": asked})
+            self._session.messages.append({"role": "assistant", "content": answered})

@@ -30,3 +30,4 @@ COSTS_AGE = 30 * 24 * 3600  # seconds after which costs are measured anew
 # Benchmarks.
 BENCH_TOKENS = 96
 BENCH_TEMPERATURES = "0,0.8"
+MAX_SWEEP = 16

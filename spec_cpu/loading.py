@@ -33,6 +33,7 @@ def load(
     seed: int | None = None,
     system: str | None = None,
     kernels: str = defaults.KERNELS,
+    recalibrate: bool = False,
     progress: Progress | None = None,
 ) -> Session:
     """Load a target, and a draft if one is given, for a conversation.
@@ -53,6 +54,7 @@ def load(
         system: a system turn that conversations begin with.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
+        recalibrate: measure what passes cost here, even if it is known from before.
         progress: told of downloads and loading.
 
     Raises:
@@ -64,7 +66,7 @@ def load(
     _check_options(k, rule, seed)
     start = perf_counter()
     notices: list[str] = []
-    chosen = Kernels(kernels, threads=threads, progress=progress)
+    chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
     if chosen.notice:
         notices.append(chosen.notice)
     with ExitStack() as undo:
@@ -87,6 +89,7 @@ def load(
         system=system,
         notices=notices,
         load_seconds=perf_counter() - start,
+        recalibrate=recalibrate,
     )
 
 
@@ -99,9 +102,7 @@ def _check_options(k: int | None, rule: str, seed: int | None) -> None:
         raise UsageError(f"seed must be 0 or more, not {seed}")
 
 
-def _load_model(
-    name: str | Path, part: str, kernels: Kernels, progress: Progress | None
-) -> Model:
+def _load_model(name: str | Path, part: str, kernels: Kernels, progress: Progress | None) -> Model:
     path = name if isinstance(name, Path) else resolve(name, progress)
     check_model_file(path)
     library = kernels.library_for(path, progress)

@@ -21,6 +21,7 @@ from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
+from spec_cpu.rendering import Rendered, render
 from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.schedule import Pinned, Schedule, Scheduler
 from spec_cpu.stats import Stats
@@ -64,6 +65,7 @@ class Session:
         stats: of the latest answer. `total`: of all answers.
         finish: how the latest answer ended.
         notices: what a person should know, each once.
+        costs: what passes cost here; None until something needed to know.
         held_back: the end of an answer that was broken off, where it was held back as the possible
             beginning of a stop string or of a character.
     """
@@ -81,6 +83,7 @@ class Session:
         system: str | None = None,
         notices: Sequence[str] = (),
         load_seconds: float = 0.0,
+        recalibrate: bool = False,
     ) -> None:
         self.target = target
         self.drafter = drafter
@@ -94,6 +97,8 @@ class Session:
         self.finish: Finish = "interrupted"
         self.held_back = ""
         self.load_seconds = load_seconds
+        self.costs: Costs | None = None
+        self._recalibrate = recalibrate
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
         self._answers = 0
@@ -114,6 +119,11 @@ class Session:
     def threads(self) -> int:
         """Threads that passes run on."""
         return self._context.threads
+
+    @property
+    def kernels(self) -> str:
+        """What multiplies the target's weights: `stock`, or the name of a build of our kernels."""
+        return self.target.kernels
 
     def close(self) -> None:
         """Free models and caches. A second call does nothing."""
@@ -148,7 +158,7 @@ class Session:
         raw: bool = False,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
-        plain: bool = False,
+        k: int | None = None,
         seed: int | None = None,
         progress: Progress | None = None,
     ) -> Generator[Step, None, None]:
@@ -163,32 +173,34 @@ class Session:
             raw: no chat template.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: forbid the tokens that end an answer.
-            plain: leave the draft out, to compare.
+            k: pin k for this answer; 0 decodes plainly. Default: as the session was loaded.
             seed: draw this answer from a generator of its own.
             progress: told how far the evaluation of the prompt is.
 
         Raises:
-            UsageError: an empty prompt, or no tokens asked for.
+            UsageError: an empty prompt, no tokens asked for, or a k out of range.
             ContextError: the prompt does not fit.
         """
         if self._closed:
             raise UsageError("this session was closed: load a new one")
         if max_tokens < 1:
             raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
+        self._check_pinned(k)
         self._answers += 1
         this = self._answers
-        tokens, stops = self._tokenize(prompt, raw)
+        rendered = self.render(prompt, raw=raw)
+        tokens, drafter = rendered.tokens, None if k == 0 else self.drafter
         self.finish = "interrupted"
         self.stats = Stats()
         self.held_back = ""
         answer: list[str] = []
         stream: TextStream | None = None
         try:
-            self._prefill(tokens, progress)
-            schedule = Pinned(0) if plain else (self._schedule or Pinned(0))
+            self._prefill(tokens, drafter, progress)
+            schedule = self._scheduled(tokens[-1], progress) if k is None else Pinned(k)
             rng = self._rng if seed is None else np.random.default_rng(seed)
-            stream = TextStream(self.target.vocab, [*stops, *stop])
-            for step in self._steps(tokens, max_tokens, stream, ignore_eos, schedule, rng):
+            stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
+            for step in self._steps(drafter, tokens, max_tokens, stream, ignore_eos, schedule, rng):
                 answer.append(step.text)
                 yield step
                 if this != self._answers:
@@ -198,6 +210,14 @@ class Session:
         finally:
             if this == self._answers:
                 self._keep(None if raw else prompt, answer, stream)
+
+    def _check_pinned(self, k: int | None) -> None:
+        if k is None:
+            return
+        if not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
+            raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
+        if k and not self.drafter:
+            raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
 
     def _keep(self, prompt: str | None, answer: list[str], stream: TextStream | None) -> None:
         """Book an answer that came to its end or was broken off; `prompt` None: no conversation."""
@@ -210,6 +230,7 @@ class Session:
 
     def _steps(
         self,
+        drafter: ModelDrafter | None,
         prompt: list[int],
         max_tokens: int,
         stream: TextStream,
@@ -220,7 +241,7 @@ class Session:
         produced = 0
         for cycle in cycles(
             self._sequence,
-            self.drafter,
+            drafter,
             prompt,
             schedule=schedule,
             pipeline=Pipeline(self._sampling_for(ignore_eos)),
@@ -261,51 +282,42 @@ class Session:
         forbidden = dict.fromkeys(self.target.vocab.end_tokens, -np.inf)
         return replace(self._sampling, logit_bias={**self._sampling.logit_bias, **forbidden})
 
-    def _tokenize(self, prompt: str, raw: bool) -> tuple[list[int], tuple[str, ...]]:
-        """The prompt's tokens, and the strings that end an answer to it."""
-        if not prompt.strip():
-            raise UsageError("the prompt is empty: give some text, --file, or standard input")
-        vocab = self.target.vocab
-        stops: tuple[str, ...] = ()
-        if raw:
-            text, add_special = prompt, True
-        else:
-            template = self.target.chat_template
-            text = template.render([*self.messages, Message(role="user", content=prompt)])
-            stops = template.stops
-            self._notify(template.notice)
-            bos = vocab.text(vocab.bos).decode("utf-8", "replace")
-            add_special = not (bos and text.startswith(bos))
-        tokens = vocab.tokenize(text, add_special=add_special)
-        if not tokens:
-            raise UsageError("the prompt has no tokens in this model's vocabulary")
-        if len(tokens) >= self.n_ctx:
+    def render(self, prompt: str, *, raw: bool = False) -> Rendered:
+        """`prompt`, the next turn of the conversation, as the target reads it.
+
+        Raises:
+            UsageError: an empty prompt.
+            ContextError: it does not fit.
+        """
+        rendered = render(self.target, None if raw else self.messages, prompt)
+        self._notify(rendered.notice)
+        if len(rendered.tokens) >= self.n_ctx:
             raise ContextError(
-                f"the prompt has {len(tokens):,} tokens, but the context holds {self.n_ctx:,} "
-                "with the answer: shorten it, or raise --ctx"
+                f"the prompt has {len(rendered.tokens):,} tokens, but the context holds "
+                f"{self.n_ctx:,} with the answer: shorten it, or raise --ctx"
             )
-        return tokens, stops
+        return rendered
 
     def _notify(self, notice: str | None) -> None:
         if notice and notice not in self.notices:
             self.notices.append(notice)
 
-    def _prefill(self, tokens: list[int], progress: Progress | None) -> None:
-        """Bring both caches to the prompt without its last token, and time a plain step there."""
+    def _prefill(
+        self, tokens: list[int], drafter: ModelDrafter | None, progress: Progress | None
+    ) -> None:
+        """Bring the caches to the prompt without its last token, and time a plain step there.
+
+        The draft's is left alone, and nothing timed, where it is not to draft.
+        """
         start = perf_counter()
         known = self._sequence.reuse(tokens[:-1])
         self._sequence.prefill(tokens[known:-1], _labelled(progress, "reading the prompt"))
-        if self.drafter:
-            self.drafter.begin(tokens, _labelled(progress, "reading the prompt (draft)"))
+        if drafter:
+            drafter.begin(tokens, _labelled(progress, "reading the prompt (draft)"))
         read = perf_counter()
-        if self.drafter and len(tokens) > self._timed_to:
+        if drafter and len(tokens) > self._timed_to:
             self._plain_step = cost.plain_step(self._sequence, tokens[-1])
             self._timed_to = 2 * len(tokens) + 256  # a plain step slows as the text grows
-        if self._schedule is None:
-            costs = self._costs(defaults.MAX_AUTO_DRAFT_TOKENS + 1, tokens[-1], False, progress)
-            self._schedule = Scheduler(
-                costs, k_max=defaults.MAX_AUTO_DRAFT_TOKENS, repeatable=self._repeatable
-            )
         done = perf_counter()
         for stats in (self.stats, self.total):
             stats.prompt_tokens += len(tokens)
@@ -313,6 +325,17 @@ class Session:
             stats.prefill += read - start
             stats.calibrate += done - read
             stats.plain_step = self._plain_step
+
+    def _scheduled(self, last: int, progress: Progress | None) -> Schedule:
+        """The session's own schedule; the first time its costs are looked up or measured."""
+        if self._schedule is None:
+            start = perf_counter()
+            k_max = defaults.MAX_AUTO_DRAFT_TOKENS
+            costs = self._costs(k_max + 1, last, progress)
+            self._schedule = Scheduler(costs, k_max=k_max, repeatable=self._repeatable)
+            for stats in (self.stats, self.total):
+                stats.calibrate += perf_counter() - start
+        return self._schedule
 
     @property
     def why_plain(self) -> str | None:
@@ -324,13 +347,11 @@ class Session:
         max_width: int,
         *,
         depth: int = defaults.PLAN_DEPTH,
-        fresh: bool = False,
         progress: Progress | None = None,
     ) -> Costs:
         """What passes of up to `max_width` tokens cost here, `depth` tokens into a text.
 
         Args:
-            fresh: measure, even if it is known from before.
             progress: told of the time spent measuring.
 
         Raises:
@@ -346,13 +367,15 @@ class Session:
         self._sequence.prefill(tokens[self._sequence.reuse(tokens[:-1]) : -1])
         if self.drafter:
             self.drafter.begin(tokens)
-        return self._costs(max_width, tokens[-1], fresh, progress)
+        return self._costs(max_width, tokens[-1], progress)
 
-    def _costs(self, max_width: int, token: int, fresh: bool, progress: Progress | None) -> Costs:
-        """Costs from the disk, or measured where both sequences end now."""
+    def _costs(self, max_width: int, token: int, progress: Progress | None) -> Costs:
+        """Costs known to the session or the disk, or measured where both sequences end now."""
+        if self.costs and len(self.costs.passes) >= max_width:
+            return self.costs
         draft = self.drafter.sequence if self.drafter else None
         cache = CostCache(self._context, draft.context if draft else None)
-        costs = None if fresh else cache.read(max_width)
+        costs = None if self._recalibrate else cache.read(max_width)
         if costs is None:
             costs = cost.measure(
                 self._sequence,
@@ -363,7 +386,9 @@ class Session:
                 progress=_seconds(progress, "measuring this machine"),
             )
             self._notify(cache.write(costs))
-        return replace(costs, draft_window=self.drafter.window if self.drafter else None)
+        window = self.drafter.window if self.drafter else None
+        self.costs = replace(costs, draft_window=window)
+        return self.costs
 
 
 def _origins(cycle: Cycle) -> list[Origin]:

@@ -112,6 +112,12 @@ class Stats:
         return self.overlap / tried if tried else None
 
     @property
+    def alpha_by_position(self) -> list[float]:
+        """Observed acceptance at each position that was reached."""
+        shares = zip(self.accepted_by_position, self.tried_by_position, strict=True)
+        return [accepted / tried for accepted, tried in shares if tried]
+
+    @property
     def tokens_per_cycle(self) -> float | None:
         return self.tokens / self.cycles if self.cycles else None
 
@@ -144,8 +150,13 @@ class Stats:
     @property
     def k(self) -> int:
         """Drafted tokens in most of the cycles that drafted any; 0 if none did."""
-        counts = {n - 1: len(passes) for n, passes in self._passes.items() if n > 1}
+        counts = {k: cycles for k, cycles in self.k_used.items() if k}
         return max(counts, key=lambda k: (counts[k], k), default=0)
+
+    @property
+    def k_used(self) -> dict[int, int]:
+        """Cycles by the number of tokens drafted in them."""
+        return {n - 1: len(passes) for n, passes in sorted(self._passes.items())}
 
     @property
     def verify_cost(self) -> float | None:

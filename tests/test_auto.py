@@ -74,9 +74,23 @@ def test_costs_are_measured_once_and_kept(
     with spec_cpu.load(tiny_target, tiny_draft, threads=2) as session:
         answer(session, 4)
         session.calibrate(4)
-        session.calibrate(4, fresh=True)
-    assert len(flat) == 3, "other threads, and a fresh calibration, are measured anew"
+    assert len(flat) == 2, "other threads are measured anew"
+    with spec_cpu.load(tiny_target, tiny_draft, threads=2, recalibrate=True) as session:
+        answer(session, 4)
+        answer(session, 4)
+    assert len(flat) == 3, "anew on request, and once"
     assert len(list((cache / "costs").iterdir())) == 2
+
+
+def test_nothing_is_measured_for_a_plain_answer(
+    tiny_target: Path, tiny_draft: Path, cache: Path, flat: list[int]
+) -> None:
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1) as session:
+        list(session.generate("hello", max_tokens=4, k=0))
+        assert session.costs is None
+        answer(session, 4)
+        assert session.costs
+        assert flat == [len(session.costs.passes)]
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "[1]", "not json", '{"format": 99}', "old", "short"])

@@ -1,20 +1,25 @@
-"""Benchmarks: prompts, pairs, and what they are summed up to."""
+"""Benchmarks: prompts, rounds of all arms, and what they come to."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_cpu_cli.main import _run
 
 import spec_cpu
-from spec_cpu import SamplingParams
-from spec_cpu.benchmark import Prompt, bootstrap, read_prompts, run, summarize
+from spec_cpu import SamplingParams, theory
+from spec_cpu.benchmark import Pin, Prompt, Round, read_prompts, run
+from spec_cpu.cost import Costs
 from spec_cpu.errors import UsageError
+from spec_cpu.plan import predicted_speedup
+from spec_cpu.rendering import Rendered
+from spec_cpu.results import bootstrap, compare, most_used, summarize, sweep
+from spec_cpu.rivals import Decoded
+from spec_cpu.session import Session, Step
 
 PROMPTS = [Prompt("a", ("one", "two")), Prompt("b", ("three",))]
 
@@ -55,72 +60,115 @@ def test_the_interval_holds_the_median(ratios: list[float]) -> None:
     assert min(ratios) <= speedup.low <= speedup.median <= speedup.high <= max(ratios)
 
 
-def test_every_turn_gives_a_pair_that_adds_up(tiny_target: Path, tiny_draft: Path) -> None:
+@pytest.fixture
+def session(tiny_target: Path, tiny_draft: Path) -> Iterator[Session]:
     greedy = SamplingParams(temperature=0)
     with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=greedy, k=3) as session:
-        pairs = list(run(session, PROMPTS, max_tokens=30, seed=1))
-    assert [pair.category for pair in pairs] == ["a", "a", "b"]
-    for pair in pairs:
-        assert pair.plain.drafted == 0 < pair.fast.drafted
-        assert pair.plain.tokens == pair.fast.tokens, "greedy text is the same"
-        assert pair.plain.prompt_tokens == pair.fast.prompt_tokens
-    results = summarize(pairs)
+        yield session
+
+
+class Rival:
+    """Answers at 5 tokens a second; says nothing of every second answer."""
+
+    name = "rival"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def answer(self, prompt: Rendered, max_tokens: int, seed: int) -> Decoded | None:
+        self.asked.append(prompt.text)
+        return Decoded(10, 2.0) if len(self.asked) % 2 else None
+
+
+def test_every_turn_gives_a_round_that_adds_up(session: Session) -> None:
+    rounds = list(run(session, PROMPTS, pins=[3, 0], max_tokens=30, seed=1))
+    assert [one.category for one in rounds] == ["a", "a", "b"]
+    for one in rounds:
+        plain, fast = one.stats[0], one.stats[3]
+        assert plain.drafted == 0 < fast.drafted
+        assert plain.tokens == fast.tokens, "greedy text is the same"
+        assert plain.prompt_tokens == fast.prompt_tokens
+    results = summarize(rounds, 3)
     assert list(results) == ["a", "b", "overall"]
     overall = results["overall"]
     assert overall.prompts == 3
     assert overall.k == 3
+    assert sum(overall.k_used.values()) == sum(one.stats[3].cycles for one in rounds)
+    assert len(overall.alpha_by_position) == 3
     assert overall.alpha == pytest.approx(
-        sum(p.fast.accepted for p in pairs) / sum(sum(p.fast.tried_by_position) for p in pairs)
+        sum(r.stats[3].accepted for r in rounds)
+        / sum(sum(r.stats[3].tried_by_position) for r in rounds)
     )
     assert overall.share_draft + overall.share_target + overall.share_sample <= 1.001
 
 
-def bench(monkeypatch: pytest.MonkeyPatch, *args: object) -> int:
-    monkeypatch.setattr("sys.argv", ["spec-cpu", "bench", *map(str, args)])
-    return _run()
-
-
-@pytest.fixture
-def asked(tiny_target: Path, tiny_draft: Path, tmp_path: Path) -> list[object]:
-    file = tmp_path / "p.jsonl"
-    file.write_text('{"category": "x", "turns": ["a"]}\n' * 3)
-    models = ["-m", tiny_target, "-d", tiny_draft, "-t", 1, "-k", 3]
-    return ["--prompts", file, *models, "-n", 20, "-q"]
-
-
-def test_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], asked: list[object]
+def test_who_begins_rotates_and_all_follow_the_main_arm(
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert bench(monkeypatch, *asked, "--json", "--temp", 0, "--limit", 2) == 0
-    report: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert report["settings"]["complete"]
-    for part in (report["overall"], report["categories"]["x"]):
-        assert part["prompts"] == 2
-        assert part["speedup"]["low"] <= part["speedup"]["median"] <= part["speedup"]["high"]
-        assert {"alpha", "alpha_exact", "tokens_per_cycle", "speedup_theory"} <= part.keys()
-    assert report["peak_memory"] > 1e7
+    asked: list[Pin] = []
+    said: list[list[str]] = []
+    generate = session.generate
+
+    def spy(*args: Any, **options: Any) -> Generator[Step, None, None]:
+        asked.append(options["k"])
+        said.append([turn["content"] for turn in session.messages])
+        return generate(*args, **options)
+
+    monkeypatch.setattr(session, "generate", spy)
+    done: list[tuple[int, int]] = []
+    rounds = run(
+        session,
+        PROMPTS,
+        pins=[3, 0, 1],
+        max_tokens=8,
+        seed=1,
+        progress=lambda *counts: done.append(counts),
+    )
+    assert len(list(rounds)) == 3
+    assert asked == [3, 0, 1, 0, 1, 3, 1, 3, 0, 3, 0, 1]
+    assert said[6] == said[7] == said[8] != [], "one conversation for all"
+    assert done == [(n, 12) for n in range(13)]
 
 
-@pytest.mark.parametrize("form", [[], ["--markdown"]])
-def test_tables(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    asked: list[object],
-    form: list[str],
-) -> None:
-    assert bench(monkeypatch, *asked, *form) == 0
-    out = capsys.readouterr().out
-    assert out.count("overall") == 2
-    assert "temperature 0.8" in out
+def test_rivals_are_asked_what_we_are_asked(session: Session) -> None:
+    rival = Rival()
+    rounds = list(run(session, PROMPTS, pins=[3, 0], rivals=[rival], max_tokens=8, seed=1))
+    assert [bool(one.rivals) for one in rounds] == [False, True, False]
+    assert "two" in rival.asked[2]
+    (row,) = compare(rounds, ["rival"], 3)
+    plain, fast = (rounds[1].stats[k].tokens_per_second or 0.0 for k in (0, 3))
+    assert row.tokens_per_second == 5.0
+    assert row.speedup
+    assert row.ours
+    assert row.speedup.median == pytest.approx(5.0 / plain)
+    assert row.ours.median == pytest.approx(fast / 5.0)
+    (nothing,) = compare(rounds[:1], ["rival"], 3)
+    assert nothing.speedup is nothing.ours is nothing.tokens_per_second is None
 
 
-@pytest.mark.parametrize("args", [["-d", "none"], ["--temp", "warm"], ["--prompts", "/nowhere"]])
-def test_bad_input(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    asked: list[object],
-    args: list[str],
-) -> None:
-    assert bench(monkeypatch, *asked, *args) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("spec-cpu: ")
+def test_the_sweep_sets_what_is_measured_beside_the_formulas(session: Session) -> None:
+    rounds = list(run(session, PROMPTS, pins=[3, 0, 1], max_tokens=30, seed=1))
+    costs = Costs((1.0, 1.5, 2.0, 2.5), 0.1, 0.0, 0.0, 0.0)
+    one, three = sweep(rounds, [1, 3], costs)
+    assert one.k == 1
+    assert three.speedup == summarize(rounds, 3)["overall"].speedup
+    for point in (one, three):
+        assert point.alpha
+        assert point.predicted == pytest.approx(predicted_speedup(costs, point.alpha, point.k))
+        assert point.textbook == pytest.approx(float(theory.speedup(point.alpha, point.k, 0.1)))
+
+
+def test_where_nothing_was_drafted_there_is_nothing_to_predict(session: Session) -> None:
+    rounds = [
+        Round(one.category, {0: one.stats[0], 2: one.stats[0]})
+        for one in run(session, PROMPTS, pins=[3, 0], max_tokens=8, seed=1)
+    ]
+    (point,) = sweep(rounds, [2], Costs((1.0, 1.5, 2.0), 0.1, 0.0, 0.0, 0.0))
+    assert point.alpha is point.predicted is point.textbook is None
+    assert point.speedup.median == 1.0
+
+
+def test_the_k_of_most_cycles() -> None:
+    assert most_used({0: 3, 2: 5, 4: 5}) == 4
+    assert most_used({0: 9, 2: 5}) == 0
+    assert most_used({}) == 0

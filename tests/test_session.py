@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 import spec_cpu
-from spec_cpu import SamplingParams, Session
+from spec_cpu import SamplingParams, Session, defaults
 from spec_cpu.errors import ContextError, UsageError, VocabularyMismatchError
 
 GREEDY = SamplingParams(temperature=0)
@@ -46,6 +46,41 @@ def test_steps_say_what_became_of_each_token(session: Session) -> None:
     origins = {piece.origin for step in steps for piece in step.pieces}
     assert origins >= {"accepted", "correction"}
     assert sum(len(step.tokens) for step in steps) == 60 == session.stats.tokens
+
+
+def test_k_can_be_pinned_for_an_answer(session: Session) -> None:
+    for k in (0, 2, 7):
+        answer(session, k=k, ignore_eos=True)
+        assert session.stats.k == k
+        assert max(session.stats.k_used) == k
+        assert sum(session.stats.k_used.values()) == session.stats.cycles
+    answer(session, ignore_eos=True)
+    assert session.stats.k == 4, "the session's own again"
+
+
+def test_a_plain_answer_leaves_the_draft_alone(session: Session) -> None:
+    assert session.drafter
+    answer(session, "hello", k=0)
+    assert session.stats.drafted == 0
+    assert session.drafter.sequence.tokens == []
+
+
+def test_a_k_that_cannot_be_pinned(session: Session, tiny_target: Path) -> None:
+    for k in (-1, defaults.MAX_DRAFT_TOKENS + 1):
+        with pytest.raises(UsageError, match="draft-tokens must be from 0"):
+            answer(session, k=k)
+    with (
+        spec_cpu.load(tiny_target, threads=1) as plain,
+        pytest.raises(UsageError, match="no draft"),
+    ):
+        answer(plain, k=2)
+
+
+def test_a_rendered_prompt_is_what_is_read(session: Session) -> None:
+    rendered = session.render("hello")
+    assert "hello" in rendered.text
+    answer(session, "hello")
+    assert session.stats.prompt_tokens == len(rendered.tokens)
 
 
 def test_stats_add_up(session: Session) -> None:

@@ -1,13 +1,16 @@
-"""`spec-cpu bench`: plain and speculative decoding in turn on the same prompts."""
+"""`spec-cpu bench`: plain and speculative decoding, and more, in turn on the same prompts."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,21 +19,47 @@ from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import options as opt
 
 if TYPE_CHECKING:
-    from spec_cpu.benchmark import Pair, Prompt, Result
+    from spec_cpu.benchmark import Pin, Prompt, Round
+    from spec_cpu.cost import Costs
+    from spec_cpu.rivals import Setting
+    from spec_cpu.sampling import SamplingParams
     from spec_cpu.session import Session
+    from spec_cpu_cli.bench_report import Report
 
-_COLUMNS = (
-    "category",
-    "prompts",
-    "tok/s",
-    "plain",
-    "speedup",
-    "95 %",
-    "alpha",
-    "exact",
-    "tok/cycle",
-)
-_MORE = ("k", "formula", "textbook", "draft", "target", "sample")
+_MORE, _OUTPUT = "More arms", "Output"
+_SWEEP = re.compile(r"k=(\d+)\.\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What to measure at each temperature.
+
+    Attributes:
+        pins: the session's arms: the speculative one, the plain one, those of the sweep.
+    """
+
+    prompts: list[Prompt]
+    pins: list[Pin]
+    sweep: list[int]
+    against: list[str]
+    llama_cpp: Path | None
+    max_tokens: int
+    seed: int
+
+    @property
+    def max_width(self) -> int:
+        """Tokens in the widest pass whose cost has to be known."""
+        return 1 + max(defaults.MAX_AUTO_DRAFT_TOKENS, *(pin or 0 for pin in self.pins))
+
+
+@dataclass(slots=True)
+class _Measured:
+    """What came of it; `rivals` by name."""
+
+    costs: Costs
+    rivals: list[str]
+    rounds: list[Round] = field(default_factory=list)
+    complete: bool = True
 
 
 def bench(
@@ -49,66 +78,121 @@ def bench(
     ] = defaults.BENCH_TEMPERATURES,
     ctx: opt.Context = None,
     threads: opt.Threads = None,
+    kernels: opt.Kernels = defaults.KERNELS,
     draft_tokens: opt.DraftTokens = None,
+    recalibrate: opt.Recalibrate = False,
     rule: opt.Rule = defaults.RULE,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 1,
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep",
+            metavar="k=A..B",
+            help=f"Also pin each of these k, up to {defaults.MAX_SWEEP}: the curve.",
+            rich_help_panel=_MORE,
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            help="Another program: `llama.cpp` or `llama-cpp-python`. May be repeated.",
+            rich_help_panel=_MORE,
+        ),
+    ] = None,
+    llama_cpp: Annotated[
+        Path | None,
+        typer.Option(
+            "--llama-cpp",
+            envvar="SPEC_CPU_LLAMA_CPP",
+            help="The folder of llama.cpp's programs.",
+            rich_help_panel=_MORE,
+        ),
+    ] = None,
+    plot: Annotated[
+        bool,
+        typer.Option("--plot", help="Write PNG files, to --out or here.", rich_help_panel=_OUTPUT),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Write bench.json and bench.md to this folder.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel="Output")
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
     ] = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print tables in Markdown.", rich_help_panel="Output")
+        bool, typer.Option("--markdown", help="Print tables in Markdown.", rich_help_panel=_OUTPUT)
     ] = False,
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
-    """Measure what the draft is worth here: plain and speculative in turn, prompt by prompt.
+    """Measure what the draft is worth here: plain, speculative and more in turn, turn by turn.
 
-    The speedup is the median of the pairs' ratios with a bootstrap interval, by category and
-    overall. Ctrl-C prints what there is.
+    A speedup is the median of the ratios to plain decoding of the same turn, with a bootstrap
+    interval, by category and overall. Ctrl-C prints what there is.
     """
-    from spec_cpu.benchmark import peak_memory, read_prompts, summarize
+    from spec_cpu.benchmark import PLAIN, read_prompts
+    from spec_cpu.rivals import check_rivals
     from spec_cpu.sampling import SamplingParams
 
     choice = opt.choose_models(target, draft, pair)
     if choice.draft is None:
         raise UsageError("bench compares a draft with none: give --draft or --pair")
-    chosen = _limited(read_prompts(prompts), limit)
-    reports: list[dict[str, Any]] = []
-    for temperature in _temperatures(temps):
-        session = opt.open_session(
-            choice,
-            ctx=ctx,
-            draft_ctx=None,
-            threads=threads,
-            k=draft_tokens,
-            rule=rule,
-            sampling=SamplingParams(temperature=temperature),
-            seed=None,
-            system=None,
-            verbose=verbose,
-            progress=not quiet,
-        )
-        with session:
-            pairs, whole = _measure(session, chosen, max_tokens, seed, show=not quiet)
-            if not pairs:
-                raise SpecCpuError("stopped before the first pair of answers")
-            results = summarize(pairs)
-            settings = {
-                "temperature": temperature,
-                "k": draft_tokens,
-                "rule": rule,
-                "max_tokens": max_tokens,
-                "threads": session.threads,
-                "seed": seed,
-                "complete": whole,
-            }
-            reports.append(_report(session, settings, results, peak_memory()))
+    ks = _sweep(sweep)
+    samplings = [SamplingParams(temperature=temperature) for temperature in _temperatures(temps)]
+    asked = _Asked(
+        prompts=_limited(read_prompts(prompts), limit),
+        pins=list(dict.fromkeys([draft_tokens, PLAIN, *ks])),
+        sweep=ks,
+        against=list(dict.fromkeys(against or [])),
+        llama_cpp=llama_cpp,
+        max_tokens=max_tokens,
+        seed=seed,
+    )
+    check_rivals(asked.against, llama_cpp)
+    _check_output(out, plot)
+    load = partial(
+        opt.open_session,
+        choice,
+        ctx=ctx,
+        draft_ctx=None,
+        threads=threads,
+        kernels=kernels,
+        k=draft_tokens,
+        rule=rule,
+        seed=None,
+        system=None,
+        recalibrate=recalibrate,
+        verbose=verbose,
+        progress=not quiet,
+    )
+    reports: list[Report] = []
+    written: list[Path] = []
+    for report in _reports(load, samplings, asked, show=not quiet):
+        reports.append(report)
         if not as_json:
-            _print(settings, results, markdown=markdown)
-        if not whole:
-            break
+            _print(report, markdown=markdown)
+        written += _write(reports, out, plot)
     if as_json:
-        print(json.dumps(reports[0] if len(reports) == 1 else reports))
+        print(_json(reports))
+    if written and not quiet:
+        print(f"wrote {', '.join(map(str, dict.fromkeys(written)))}", file=sys.stderr)
+
+
+def _sweep(text: str | None) -> list[int]:
+    """The k of `k=A..B`."""
+    if text is None:
+        return []
+    if found := _SWEEP.fullmatch(text):
+        first, last = map(int, found.groups())
+        if 1 <= first <= last <= defaults.MAX_SWEEP:
+            return list(range(first, last + 1))
+    raise UsageError(
+        f"--sweep takes k=A..B with A from 1 and B up to {defaults.MAX_SWEEP}, such as k=1..8, "
+        f"not {text!r}"
+    )
 
 
 def _temperatures(text: str) -> list[float]:
@@ -130,89 +214,154 @@ def _limited(prompts: list[Prompt], limit: int | None) -> list[Prompt]:
     return chosen
 
 
-def _measure(
-    session: Session, prompts: list[Prompt], max_tokens: int, seed: int, *, show: bool
-) -> tuple[list[Pair], bool]:
-    """The pairs, and whether all were measured: Ctrl-C ends it between two answers."""
+def _check_output(out: Path | None, plot: bool) -> None:
+    """Find out, before anything is measured, whether the files can be written."""
+    from spec_cpu_cli.plots import check_folder, check_matplotlib
+
+    if plot:
+        check_matplotlib()
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise SpecCpuError(f"cannot make the folder {out}: {error.strerror}") from None
+    if plot or out is not None:
+        check_folder(out or Path())
+
+
+def _reports(
+    load: Callable[..., Session], samplings: list[SamplingParams], asked: _Asked, *, show: bool
+) -> Iterator[Report]:
+    """One for each temperature, until Ctrl-C; KeyboardInterrupt: before there was any."""
+    complete = False
+    for sampling in samplings:
+        try:
+            with load(sampling=sampling) as session:
+                report = _report(session, asked, sampling.temperature, show=show)
+        except KeyboardInterrupt:
+            if not complete:
+                raise
+            return
+        complete = report.settings["complete"]
+        yield report
+        if not complete:
+            return
+
+
+def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) -> Report:
+    from spec_cpu import results
+    from spec_cpu_cli.bench_report import Report
+
+    drafter = session.drafter
+    if drafter is None:
+        why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
+        raise UsageError(f"bench compares a draft with none: {why}")
+    setting = _setting(session, drafter.model.path, asked, temperature)
+    measured = _measure(session, asked, setting, show=show)
+    rounds, pin = measured.rounds, asked.pins[0]
+    return Report(
+        target=asdict(session.target.info),
+        draft=asdict(drafter.model.info),
+        settings={
+            "temperature": temperature,
+            "k": pin,
+            "rule": session.rule,
+            "max_tokens": asked.max_tokens,
+            "threads": session.threads,
+            "kernels": session.kernels,
+            "seed": asked.seed,
+            "complete": measured.complete,
+        },
+        peak_memory=results.peak_memory(),
+        results=results.summarize(rounds, pin),
+        costs=measured.costs,
+        sweep=results.sweep(rounds, asked.sweep, measured.costs),
+        against=results.compare(rounds, measured.rivals, pin),
+        notices=session.notices,
+    )
+
+
+def _setting(session: Session, draft: Path, asked: _Asked, temperature: float) -> Setting:
+    from spec_cpu.rivals import DRAFT_TOKENS, Setting
+
+    return Setting(
+        target=session.target.path,
+        draft=draft,
+        ctx=session.n_ctx,
+        threads=session.threads,
+        temperature=temperature,
+        draft_tokens=asked.pins[0] or DRAFT_TOKENS,
+        end_tokens=session.target.vocab.end_tokens,
+    )
+
+
+def _measure(session: Session, asked: _Asked, setting: Setting, *, show: bool) -> _Measured:
+    """What passes cost, then round after round. Ctrl-C ends it; KeyboardInterrupt: before any."""
     from spec_cpu.benchmark import run
+    from spec_cpu.rivals import open_rivals
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 
-    pairs: list[Pair] = []
-    with progress_bar(show=show) as report, Interrupt() as interrupt:
-        for pair in run(
-            session,
-            prompts,
-            max_tokens=max_tokens,
-            seed=seed,
-            progress=lambda _category, done, total: report("plain and speculative", done, total),
-        ):
-            pairs.append(pair)
-            if interrupt.requested:
-                return pairs, False
-    return pairs, True
+    with ExitStack() as stack:
+        report = stack.enter_context(progress_bar(show=show))
+        report = stack.enter_context(Interrupt()).checked(report)
+        depth = max(1, min(defaults.PLAN_DEPTH, session.n_ctx - asked.max_width - 1))
+        costs = session.calibrate(asked.max_width, depth=depth, progress=report)
+        rivals = stack.enter_context(open_rivals(asked.against, asked.llama_cpp, setting))
+        measured = _Measured(costs, [rival.name for rival in rivals])
+        try:
+            for one in run(
+                session,
+                asked.prompts,
+                pins=asked.pins,
+                rivals=rivals,
+                max_tokens=asked.max_tokens,
+                seed=asked.seed,
+                progress=lambda done, total: report("every arm in turn", done, total),
+            ):
+                measured.rounds.append(one)
+        except KeyboardInterrupt:
+            if not measured.rounds:
+                raise
+            measured.complete = False
+    return measured
 
 
-def _report(
-    session: Session, settings: dict[str, Any], results: Mapping[str, Result], memory: int
-) -> dict[str, Any]:
-    categories = {name: asdict(result) for name, result in results.items()}
-    return {
-        "target": asdict(session.target.info),
-        "draft": asdict(session.drafter.model.info) if session.drafter else None,
-        "settings": settings,
-        "peak_memory": memory,
-        "overall": categories.pop("overall"),
-        "categories": categories,
-        "notices": session.notices,
-    }
+def _json(reports: Sequence[Report]) -> str:
+    from spec_cpu_cli.bench_report import as_json
+
+    objects = [as_json(report) for report in reports]
+    return json.dumps(objects[0] if len(objects) == 1 else objects)
 
 
-def _cells(name: str, result: Result) -> list[str]:
-    def number(value: float | None, form: str = ".2f") -> str:
-        return "-" if value is None else format(value, form)
+def _print(report: Report, *, markdown: bool) -> None:
+    from spec_cpu_cli import bench_report
 
-    speedup = result.speedup
-    return [
-        name,
-        str(result.prompts),
-        number(result.tokens_per_second, ".1f"),
-        number(result.plain_tokens_per_second, ".1f"),
-        number(speedup.median),
-        f"{speedup.low:.2f}-{speedup.high:.2f}",
-        number(result.alpha),
-        number(result.alpha_exact),
-        number(result.tokens_per_cycle),
-        str(result.k),
-        number(result.speedup_theory),
-        number(result.speedup_textbook),
-        *(
-            f"{share:.0%}"
-            for share in (result.share_draft, result.share_target, result.share_sample)
-        ),
-    ]
-
-
-def _print(settings: dict[str, Any], results: Mapping[str, Result], *, markdown: bool) -> None:
-    pinned = "chosen each cycle" if settings["k"] is None else settings["k"]
-    title = (
-        f"temperature {settings['temperature']:g}, k {pinned}, {settings['max_tokens']} tokens, "
-        f"{settings['threads']} threads"
-        + ("" if settings["complete"] else " (interrupted: what there is)")
-    )
-    header = [*_COLUMNS, *_MORE]
-    rows = [_cells(name, result) for name, result in results.items()]
+    tables = bench_report.sections(report)
     if markdown:
-        print(f"\n{title}\n")
-        for row in (header, ["---"] * len(header), *rows):
-            print(f"| {' | '.join(row)} |")
-        return
-    from rich.console import Console
-    from rich.table import Table
+        print(bench_report.markdown(tables))
+    else:
+        bench_report.show(tables)
 
-    table = Table(*header, box=None)
-    for row in rows:
-        table.add_row(*row)
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(title, style="bold")
-    console.print(table, "")
+
+def _write(reports: Sequence[Report], out: Path | None, plot: bool) -> list[Path]:
+    """Write what there is so far, so that a later failure does not lose it; the files."""
+    from spec_cpu_cli.bench_plots import write_plots
+    from spec_cpu_cli.bench_report import markdown, sections
+
+    written: list[Path] = []
+    if out is not None:
+        tables = "\n".join(markdown(sections(report)) for report in reports)
+        for name, text in (("bench.json", _json(reports) + "\n"), ("bench.md", tables)):
+            _write_text(out / name, text)
+            written.append(out / name)
+    if plot:
+        written += write_plots(reports[-1], out or Path())
+    return written
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SpecCpuError(f"cannot write {path}: {error.strerror}") from None

@@ -76,6 +76,14 @@ DraftTokens = Annotated[
         rich_help_panel=_DRAFTING,
     ),
 ]
+Kernels = Annotated[
+    str,
+    typer.Option(
+        "--kernels",
+        help="Matrix products of our own: `auto` where a model gains, `on`, or `off`.",
+        rich_help_panel=_MODELS,
+    ),
+]
 Recalibrate = Annotated[
     bool,
     typer.Option(
@@ -230,11 +238,13 @@ def open_session(
     ctx: int | None,
     draft_ctx: int | None,
     threads: int | None,
+    kernels: str,
     k: int | None,
     rule: str,
     sampling: SamplingParams,
     seed: int | None,
     system: str | None,
+    recalibrate: bool,
     verbose: bool,
     progress: bool,
 ) -> Session:
@@ -257,11 +267,13 @@ def open_session(
             ctx=ctx,
             draft_ctx=draft_ctx,
             threads=threads,
+            kernels=kernels,
             k=k,
             rule=rule,
             sampling=sampling,
             seed=seed,
             system=system,
+            recalibrate=recalibrate,
             progress=interrupt.checked(report),
         )
         interrupt.check()

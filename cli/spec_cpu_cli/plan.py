@@ -28,6 +28,7 @@ def plan(
     pair: opt.Pair = None,
     ctx: opt.Context = None,
     threads: opt.Threads = None,
+    kernels: opt.Kernels = defaults.KERNELS,
     max_k: Annotated[
         int, typer.Option("--max-k", min=1, max=31, help="The most drafted tokens to look at.")
     ] = defaults.PLAN_DRAFT_TOKENS,
@@ -52,24 +53,29 @@ def plan(
     from spec_cpu.plan import make_plan
     from spec_cpu.sampling import SamplingParams
     from spec_cpu_cli.answer import say
+    from spec_cpu_cli.plots import check_file
     from spec_cpu_cli.progress import progress_bar
 
+    if plot is not None:
+        check_file(plot)
     session = opt.open_session(
         opt.choose_models(target, draft, pair),
         ctx=ctx,
         draft_ctx=None,
         threads=threads,
+        kernels=kernels,
         k=max_k,
         rule=defaults.RULE,
         sampling=SamplingParams(),
         seed=None,
         system=None,
+        recalibrate=recalibrate,
         verbose=verbose,
         progress=not quiet,
     )
     with session:
         with progress_bar(show=not quiet) as report:
-            costs = session.calibrate(max_k + 1, depth=depth, fresh=recalibrate, progress=report)
+            costs = session.calibrate(max_k + 1, depth=depth, progress=report)
         result = make_plan(costs, max_k)
         if not quiet:
             say(session)
@@ -77,7 +83,7 @@ def plan(
         print(json.dumps(_as_json(result)))
     else:
         _print(result)
-    if plot is not None:  # last: what was measured must not be lost to a plot that cannot be drawn
+    if plot is not None:
         _plot(result, plot)
 
 

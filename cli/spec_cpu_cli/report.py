@@ -42,8 +42,7 @@ def summary(stats: Stats, why_plain: str | None) -> Iterator[str]:
         yield f"Not drafting at the end: {why_plain}. `spec-cpu plan` shows what passes cost here."
     if not stats.drafted:
         return
-    shares = zip(stats.accepted_by_position, stats.tried_by_position, strict=True)
-    positions = " ".join(f"{accepted / tried:.2f}" for accepted, tried in shares if tried)
+    positions = " ".join(f"{alpha:.2f}" for alpha in stats.alpha_by_position)
     yield (
         f"alpha {_number(stats.alpha, '.2f')} observed, {_number(stats.alpha_exact, '.2f')} exact "
         f"(by position: {positions}); {_number(stats.tokens_per_cycle, '.2f')} tokens a cycle "

@@ -124,7 +124,9 @@ def _compile(to: Build, output: Path) -> None:
         *("-o", str(output), f"-L{to.llama_cpp / 'lib'}", "-l:libggml-base.so.0"),
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        )
         said, failed = done.stderr, done.returncode != 0
     except subprocess.TimeoutExpired:
         said, failed = f"no end after {_TIMEOUT} s", True

@@ -29,9 +29,17 @@ class Kernels:
     """The kernels that a session's models may use."""
 
     def __init__(
-        self, mode: str, *, threads: int | None = None, progress: Progress | None = None
+        self,
+        mode: str,
+        *,
+        threads: int | None = None,
+        fresh: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         """Compile, check and load the library, unless `mode` is `off`.
+
+        Args:
+            fresh: time models again that were timed before.
 
         Attributes:
             notice: why there are none, if there are none but were asked for.
@@ -43,6 +51,7 @@ class Kernels:
             raise UsageError(f"kernels must be one of {', '.join(MODES)}, not {mode}")
         self.notice: str | None = None
         self._mode = mode
+        self._fresh = fresh
         self._threads = machine.physical_cores() if threads is None else threads
         self._build = None if mode == "off" else self._obtain(progress)
 
@@ -69,7 +78,7 @@ class Kernels:
     def _gains(self, model: Path, found: Build, progress: Progress | None) -> bool:
         record = found.folder / f"{Model.fingerprint_of(model)}-{self._threads}.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            times = json.loads(record.read_text(encoding="utf-8"))
+            times = {} if self._fresh else json.loads(record.read_text(encoding="utf-8"))
             return sum(times["ours"]) < sum(times["stock"])
         if progress is not None:
             progress(f"trying the kernels on {model.name} (once)", 0, None)

@@ -314,6 +314,12 @@ def readable(models: Path) -> Models:
 
 
 @pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which measured costs stay from one test to the next."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """The program, for runs that end by themselves: they may be shared between tests."""
     with ExitStack() as stack:

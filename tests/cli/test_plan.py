@@ -1,0 +1,73 @@
+"""`spec-cpu plan --plot`: a PNG, or one line before anything is measured."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from spec_cpu_cli.main import _run
+
+if TYPE_CHECKING:
+    from conftest import Models
+
+Plan = Callable[..., int]
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, readable: Models, tmp_path: Path, cache: Path) -> Plan:
+    """Runs the command with small models; its exit code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(cache))
+    models = ["-m", readable.target, "-d", readable.draft, "-t", 1, "-c", 256, "--max-k", 2]
+
+    def run(*args: object) -> int:
+        monkeypatch.setattr("sys.argv", ["spec-cpu", "plan", *map(str, [*models, "-q", *args])])
+        return _run()
+
+    return run
+
+
+def test_a_plot(plan: Plan, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert plan("--plot", "curve.png") == 0
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("curve.pdf", 2, "ends in .png, not curve.pdf"),
+        ("curve", 2, "ends in .png, not curve"),
+        ("nowhere/curve.png", 1, "cannot write to nowhere"),
+    ],
+)
+def test_a_name_that_will_not_do(
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    code: int,
+    message: str,
+) -> None:
+    monkeypatch.setattr("spec_cpu_cli.plots.check_matplotlib", lambda: None)
+    monkeypatch.setattr("spec_cpu_cli.options.open_session", _never)
+    assert plan("--plot", name) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_matplotlib_is_missing(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr("spec_cpu_cli.options.open_session", _never)
+    assert plan("--plot", "curve.png") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "spec-cpu[plot]" in line
+
+
+def _never(*_: object, **__: object) -> None:
+    pytest.fail("it began to measure")
