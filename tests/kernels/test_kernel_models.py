@@ -1,0 +1,174 @@
+"""Models with the kernels inside llama.cpp: the same text, the same sums, nothing left behind."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import llama_cpp
+import numpy as np
+import pytest
+import tiny
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+import spec_cpu
+from spec_cpu.kernels.choose import Kernels
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.quantize import quantize
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.sampling import SamplingParams
+
+FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "F16", "BF16"]
+TOKENS = list(range(260, 284))
+GREEDY = SamplingParams(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def library() -> Path:
+    kernels = Kernels("on")
+    found = kernels.library_for(Path())
+    if found is None:
+        pytest.skip(str(kernels.notice))
+    return found
+
+
+@pytest.fixture(scope="module")
+def original(models: Path) -> Path:
+    """Wide enough for blocks of 256 columns."""
+    return tiny.write_llama(
+        models / "kernels.gguf", n_vocab=320, n_embd=256, n_head=4, n_ff=512, n_layer=2, scale=3
+    )
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def model_file(request: pytest.FixtureRequest, original: Path) -> Path:
+    file = original.with_stem(f"kernels-{request.param}")
+    quantize(original, file, request.param)
+    return file
+
+
+@contextmanager
+def opened(file: Path, library: Path | None, threads: int = 2) -> Iterator[KVSequence]:
+    with (
+        Model(file, kernels=library) as model,
+        Context(model, n_ctx=256, threads=threads, max_outputs=64) as context,
+    ):
+        yield KVSequence(context)
+
+
+def all_rows(sequence: KVSequence, widths: list[int]) -> NDArray[np.float32]:
+    """The logits of `TOKENS`, fed in passes of these widths."""
+    rows, begin = [], 0
+    for width in widths:
+        rows.append(sequence.score(TOKENS[begin : begin + width]).copy())
+        begin += width
+    return np.concatenate(rows)
+
+
+def test_the_sums_are_as_good_as_stock_ones(model_file: Path, library: Path) -> None:
+    """Both round activations to 8 bits (or weights' own 16): neither is the exact product."""
+    exact_file = model_file.with_stem(f"{model_file.stem}-exact")
+    quantize(model_file, exact_file, "F32")
+    with opened(exact_file, None) as exact, opened(model_file, None) as stock:
+        p, q = next_tokens(exact), next_tokens(stock)
+    with opened(model_file, library) as ours:
+        r = next_tokens(ours)
+    assert not np.array_equal(q, r), "the kernels were not used"
+    assert total_variation(p, r) < 1.2 * total_variation(p, q) + 0.002
+
+
+def next_tokens(sequence: KVSequence) -> NDArray[np.float64]:
+    rows: NDArray[np.float64] = softmax(all_rows(sequence, [24]).astype(np.float64), axis=1)
+    return rows
+
+
+def total_variation(p: NDArray[np.float64], q: NDArray[np.float64]) -> float:
+    return float(np.abs(p - q).sum(axis=1).mean() / 2)
+
+
+def test_a_row_does_not_depend_on_the_others(model_file: Path, library: Path) -> None:
+    with opened(model_file, library) as together, opened(model_file, library, 1) as alone:
+        expected = all_rows(alone, [1] * 24)
+        for widths in ([24], [2, 5, 8, 9]):
+            np.testing.assert_array_equal(all_rows(together, widths), expected)
+            together.truncate(0)
+
+
+def test_speculation_writes_the_text_of_plain_decoding(
+    model_file: Path, tiny_draft: Path, library: Path
+) -> None:
+    texts = []
+    for draft, k in ((None, None), (tiny_draft, 3)):
+        with spec_cpu.load(model_file, draft, k=k, kernels="on", sampling=GREEDY) as session:
+            assert session.kernels == library.parent.name
+            steps = session.generate("a tale", max_tokens=64, raw=True, ignore_eos=True)
+            texts.append("".join(step.text for step in steps))
+    assert texts[0] == texts[1]
+
+
+def test_rows_that_do_not_fill_a_group_stay_with_llama_cpp(models: Path, library: Path) -> None:
+    file = tiny.write_llama(models / "odd.gguf", n_vocab=317, n_embd=64, n_ff=72, dtype="F16")
+    with opened(file, None) as stock, opened(file, library) as ours:
+        np.testing.assert_allclose(all_rows(ours, [24]), all_rows(stock, [24]), atol=0.05)
+
+
+def test_a_split_model(models: Path, library: Path) -> None:
+    whole = tiny.write_llama(models / "whole.gguf", n_vocab=320, n_embd=64, dtype="F16")
+    split = tiny.write_llama(models / "parts.gguf", n_vocab=320, n_embd=64, dtype="F16", split=True)
+    with opened(whole, library) as one, opened(split, library) as other:
+        np.testing.assert_array_equal(all_rows(one, [24]), all_rows(other, [24]))
+
+
+def test_weights_that_are_not_mapped_stay_as_they_are(original: Path, library: Path) -> None:
+    file = original.with_stem("unmapped")
+    quantize(original, file, "Q4_0")
+    default = llama_cpp.llama_model_default_params
+
+    def unmapped() -> llama_cpp.llama_model_params:
+        params = default()
+        params.use_mmap = False
+        return params
+
+    with patch.object(llama_cpp, "llama_model_default_params", unmapped):
+        with opened(file, library) as ours:
+            rows = all_rows(ours, [24])
+        with opened(file, None) as stock:
+            np.testing.assert_allclose(rows, all_rows(stock, [24]), atol=0.5)
+
+
+def test_a_model_lives_on_when_another_is_freed(model_file: Path, library: Path) -> None:
+    with opened(model_file, library) as first:
+        before = all_rows(first, [24])
+        with opened(model_file, library) as second:
+            np.testing.assert_array_equal(all_rows(second, [24]), before)
+        first.truncate(0)
+        np.testing.assert_array_equal(all_rows(first, [24]), before)
+
+
+def test_loading_and_freeing_leaves_nothing_behind(original: Path, library: Path) -> None:
+    file = original.with_stem("often")
+    quantize(original, file, "Q8_0")
+    for _ in range(10):
+        load_and_use(file, library)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(50):
+        load_and_use(file, library)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    assert grown < 5 * file.stat().st_size
+
+
+def load_and_use(file: Path, library: Path) -> None:
+    with opened(file, library) as sequence:
+        sequence.score(TOKENS)
+
+
+def test_nothing_is_packed_for_a_model_loaded_without(original: Path, library: Path) -> None:
+    with opened(original, None) as before:
+        expected = all_rows(before, [24])
+    with opened(original, library), opened(original, None) as after:
+        np.testing.assert_array_equal(all_rows(after, [24]), expected)
