@@ -53,9 +53,11 @@ class Schedule(Protocol):
 
     Attributes:
         by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
+        hopeless: will it never draft, whatever is accepted?
     """
 
     by_confidence: bool
+    hopeless: bool
 
     @property
     def reason(self) -> str | None: ...
@@ -81,6 +83,7 @@ class Pinned:
 
     reason = None
     by_confidence = False
+    hopeless = False
 
     def __init__(self, k: int) -> None:
         self._k = k
@@ -142,8 +145,8 @@ class Scheduler:
         self._purse = _START * costs.cycle(0, changed=False)
         self._hold, self._held = _HOLD[1], 0
         self._on = False
-        self._hopeless = all(self._never_pays(k, _MARGIN) for k in range(1, k_max + 1))
-        self._reason: str | None = _HOPELESS if self._hopeless else None
+        self.hopeless = all(self._never_pays(k, _MARGIN) for k in range(1, k_max + 1))
+        self._reason: str | None = _HOPELESS if self.hopeless else None
 
     def _never_pays(self, k: int, margin: float) -> bool:
         """Would k drafted tokens not pay even if all were accepted, and cycles `margin` cheaper?"""
@@ -162,7 +165,7 @@ class Scheduler:
             room: the most that may be drafted: up to the end of the context and the tokens wanted.
         """
         most = max(0, min(self._k_max, room))
-        if self._hopeless:
+        if self.hopeless:
             return 0
         self._cut = None
         self._plan = self._choice(most) if most else 0
@@ -230,7 +233,7 @@ class Scheduler:
         if not 0 <= accepted <= drafted <= self._k_max:
             raise ValueError(f"{accepted} of {drafted} drafted tokens accepted: cannot be")
         self._fresh = False
-        if self._hopeless:  # nothing that could be learnt would change the choice
+        if self.hopeless:  # nothing that could be learnt would change the choice
             return
         changed = drafted != self._k
         self._account(drafted, accepted, changed)

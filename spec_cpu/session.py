@@ -189,7 +189,7 @@ class Session:
         self._answers += 1
         this = self._answers
         rendered = self.render(prompt, raw=raw)
-        tokens, drafter = rendered.tokens, None if k == 0 else self.drafter
+        tokens, drafter = rendered.tokens, self._drafter_for(k)
         self.finish = "interrupted"
         self.stats = Stats()
         self.held_back = ""
@@ -210,6 +210,11 @@ class Session:
         finally:
             if this == self._answers:
                 self._keep(None if raw else prompt, answer, stream)
+
+    def _drafter_for(self, k: int | None) -> ModelDrafter | None:
+        """None where it will never be asked: then it need not read the prompt either."""
+        never = k == 0 or (k is None and self._schedule is not None and self._schedule.hopeless)
+        return None if never else self.drafter
 
     def _check_pinned(self, k: int | None) -> None:
         if k is None:

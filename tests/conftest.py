@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import tiny
 
 from spec_cpu.fetch import resolve
 from spec_cpu.llama.model import Model
+
+# Tests ask for the kernels that they mean; and timing every tiny model both ways takes its time.
+os.environ["SPEC_CPU_KERNELS"] = "off"
 
 
 @pytest.fixture(scope="session")

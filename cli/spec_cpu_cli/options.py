@@ -80,7 +80,7 @@ Kernels = Annotated[
     str,
     typer.Option(
         "--kernels",
-        help="Matrix products of our own: `auto` where a model gains, `on`, or `off`.",
+        help="Our own matrix products: `auto` (or what SPEC_CPU_KERNELS says), `on`, `off`.",
         rich_help_panel=_MODELS,
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, get_args
@@ -38,6 +39,8 @@ class Kernels:
     ) -> None:
         """Compile, check and load the library, unless `mode` is `off`.
 
+        What the environment has as SPEC_CPU_KERNELS replaces `auto`.
+
         Args:
             fresh: time models again that were timed before.
 
@@ -47,6 +50,8 @@ class Kernels:
         Raises:
             UsageError: no such mode.
         """
+        if mode == "auto":
+            mode = os.environ.get("SPEC_CPU_KERNELS", mode)
         if mode not in MODES:
             raise UsageError(f"kernels must be one of {', '.join(MODES)}, not {mode}")
         self.notice: str | None = None
@@ -79,7 +84,7 @@ class Kernels:
         record = found.folder / f"{Model.fingerprint_of(model)}-{self._threads}.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             times = {} if self._fresh else json.loads(record.read_text(encoding="utf-8"))
-            return sum(times["ours"]) < sum(times["stock"])
+            return bool(sum(times["ours"]) < sum(times["stock"]))
         if progress is not None:
             progress(f"trying the kernels on {model.name} (once)", 0, None)
         stock, ours = (_times(model, library, self._threads) for library in (None, found.library))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from spec_cpu import defaults, machine
 from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama import log
-from spec_cpu.llama.model import Model
+from spec_cpu.llama.model import STOCK, Model
 
 _MOST_CONTEXT = 2**31 - 1
 _MOST_THREADS = 512  # GGML_MAX_N_THREADS
@@ -84,6 +84,9 @@ class Context:
         params.embeddings = hidden
         params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
         params.no_perf = True
+        if self.model.kernels != STOCK:
+            # Left to itself llama.cpp gives it up where another backend than the CPU's runs it.
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         log.forget_errors()
         handle = llama_cpp.llama_init_from_model(self.model.handle, params)
         if not handle:

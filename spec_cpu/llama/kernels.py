@@ -13,7 +13,7 @@ import llama_cpp  # noqa: F401 (maps the libraries that the kernels join)
 from spec_cpu.errors import KernelsError
 
 _MESSAGE_BYTES = 256
-_loaded: dict[Path, ctypes.CDLL] = {}
+_loaded: dict[str, ctypes.CDLL] = {}  # by the build's name; llama.cpp keeps a backend for good
 
 
 def load_kernels(library: Path) -> str:
@@ -25,15 +25,18 @@ def load_kernels(library: Path) -> str:
         The instructions that it was built for.
 
     Raises:
-        KernelsError: it cannot be opened, multiplies wrongly, or is not for this llama.cpp.
+        KernelsError: it cannot be opened, multiplies wrongly, is not for this llama.cpp, or another
+            build was loaded before.
     """
-    kernels = _loaded.get(library)
-    if kernels is None:
+    name = library.parent.name
+    if name not in _loaded:
         kernels = _open(library)
         _check(kernels)
+        if _loaded:
+            raise KernelsError("another build of the kernels is loaded here: start anew")
         _register(library)
-        _loaded[library] = kernels
-    return bytes(kernels.spec_cpu_isa()).decode()
+        _loaded[name] = kernels
+    return bytes(_loaded[name].spec_cpu_isa()).decode()
 
 
 @contextmanager
@@ -42,7 +45,7 @@ def accepting(library: Path | None) -> Iterator[None]:
     if library is None:
         yield
         return
-    kernels = _loaded[library]
+    kernels = _loaded[library.parent.name]
     kernels.spec_cpu_accept(True)
     try:
         yield

@@ -23,6 +23,7 @@ from spec_cpu.llama.vocab import Vocab
 
 _FORMAT_NAMES = {number: name for name, number in FORMATS.items()}
 _FINGERPRINT_BYTES = 1 << 20
+STOCK = "stock"  # llama.cpp's own kernels
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Model:
         """
         check_model_file(path)
         self.path = path
-        self.kernels = "stock" if kernels is None else kernels.parent.name
+        self.kernels = STOCK if kernels is None else kernels.parent.name
         with accepting(kernels):
             self._handle = _load(path, progress)
         try:

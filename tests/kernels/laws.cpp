@@ -29,7 +29,7 @@ int64_t between(int64_t low, int64_t high) { return std::uniform_int_distributio
     std::exit(1);
 }
 
-// Normal numbers of one magnitude; a few rows in `period` are zero, denormal or huge.
+// Normal numbers of one magnitude; one row may be zero, denormal or huge.
 std::vector<float> numbers(int64_t rows, int64_t k, float magnitude) {
     std::normal_distribution<float> normal(0, magnitude);
     std::vector<float> out(size_t(rows * k));
@@ -138,6 +138,12 @@ struct Graph {
         ggml_free(context);
     }
 
+    void set_threads(int threads) {
+        using SetThreads = void (*)(ggml_backend_t, int);
+        void * set = ggml_backend_reg_get_proc_address(ggml_backend_init(), "ggml_backend_set_n_threads");
+        reinterpret_cast<SetThreads>(set)(backend, threads);
+    }
+
     void place(ggml_tensor * t, ggml_backend_buffer_usage usage, const void * data) {
         ggml_backend_buffer_type_t type = ggml_backend_dev_buffer_type(device);
         ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(type, ggml_backend_buft_get_alloc_size(type, t));
@@ -167,9 +173,7 @@ std::vector<float> run_block(const Problem & gate, const Problem & up, const std
         if (!ggml_backend_dev_supports_op(g.device, node)) broken("not supported", gate.kernel.type, gate.k, gate.rows, gate.n);
         g.place(node, GGML_BACKEND_BUFFER_USAGE_COMPUTE, nullptr);
     }
-    using SetThreads = void (*)(ggml_backend_t, int);
-    reinterpret_cast<SetThreads>(ggml_backend_reg_get_proc_address(ggml_backend_init(), "ggml_backend_set_n_threads"))(
-        g.backend, threads);
+    g.set_threads(threads);
     ggml_backend_graph_compute(g.backend, graph);
     std::vector<float> y(size_t(gate.n * gate.rows));
     ggml_backend_tensor_get(out, y.data(), 0, y.size() * sizeof(float));
@@ -217,6 +221,111 @@ void check_graph() {
     }
 }
 
+// ---- attention ---------------------------------------------------------------------------------
+
+struct Attention {
+    int64_t width = lanes() * between(1, 8), heads_of_keys = between(1, 3), group = between(1, 4);
+    int64_t positions = 16 * between(1, 9), n = between(1, 12);
+    int64_t heads = heads_of_keys * group;
+    float scale = 1 / std::sqrt(float(width));
+    std::vector<float> q = normal(width * n * heads), k = normal(width * positions * heads_of_keys);
+    std::vector<float> v = normal(width * positions * heads_of_keys);
+    std::vector<float> mask = std::vector<float>(size_t(positions * n));
+
+    static std::vector<float> normal(int64_t size) {
+        std::normal_distribution<float> one;
+        std::vector<float> out(static_cast<size_t>(size));
+        for (float & x : out) x = ggml_fp16_to_fp32(ggml_fp32_to_fp16(one(random_bits)));
+        return out;
+    }
+
+    // Positions that no query sees hold NaN, as memory does that nobody wrote to.
+    Attention() {
+        for (int64_t p = 0; p < positions; p++) {
+            const bool unused = between(0, 3) == 0;
+            for (int64_t j = 0; j < n; j++)
+                mask[size_t(j * positions + p)] = unused || between(0, 2) == 0 ? -INFINITY : 0;
+            if (unused)
+                for (int64_t i = 0; i < width * heads_of_keys; i++) key(k, i, p) = key(v, i, p) = NAN;
+        }
+    }
+
+    float & key(std::vector<float> & t, int64_t i, int64_t p) {
+        return t[size_t((i / width * positions + p) * width + i % width)];
+    }
+    const float * row(const std::vector<float> & t, int64_t head, int64_t p) const {
+        return &t[size_t((head * positions + p) * width)];
+    }
+
+    // Queries `first` .. `first` + `count` - 1; the result is [heads][width] for each.
+    std::vector<float> run(int64_t first, int64_t count, int threads) const {
+        const auto halves = [](const float * x, int64_t size) {
+            std::vector<ggml_fp16_t> out(static_cast<size_t>(size));
+            ggml_fp32_to_fp16_row(x, out.data(), size);
+            return out;
+        };
+        std::vector<float> some;
+        for (int64_t h = 0; h < heads; h++)
+            some.insert(some.end(), &q[size_t((h * n + first) * width)], &q[size_t((h * n + first) * width)] + count * width);
+        Graph g;
+        ggml_tensor * tq = ggml_new_tensor_3d(g.context, GGML_TYPE_F32, width, count, heads);
+        ggml_tensor * tk = ggml_new_tensor_3d(g.context, GGML_TYPE_F16, width, positions, heads_of_keys);
+        ggml_tensor * tv = ggml_new_tensor_3d(g.context, GGML_TYPE_F16, width, positions, heads_of_keys);
+        ggml_tensor * tm = ggml_new_tensor_2d(g.context, GGML_TYPE_F16, positions, count);
+        ggml_tensor * out = ggml_flash_attn_ext(g.context, tq, tk, tv, tm, scale, 0, 0);
+        ggml_cgraph * graph = ggml_new_graph(g.context);
+        ggml_build_forward_expand(graph, out);
+        const int64_t cells = width * positions * heads_of_keys;
+        g.place(tq, GGML_BACKEND_BUFFER_USAGE_COMPUTE, some.data());
+        g.place(tk, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(k.data(), cells).data());
+        g.place(tv, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(v.data(), cells).data());
+        g.place(tm, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(&mask[size_t(first * positions)], count * positions).data());
+        g.place(out, GGML_BACKEND_BUFFER_USAGE_COMPUTE, nullptr);
+        if (!ggml_backend_dev_supports_op(g.device, out)) broken("attention is not supported", GGML_TYPE_F16, width, positions, n);
+        g.set_threads(threads);
+        ggml_backend_graph_compute(g.backend, graph);
+        std::vector<float> y(size_t(count * heads * width));
+        ggml_backend_tensor_get(out, y.data(), 0, y.size() * sizeof(float));
+        return y;
+    }
+
+    std::vector<double> exact(int64_t j, int64_t head) const {
+        std::vector<double> weights(size_t(positions), 0.0), out(size_t(width), 0.0);
+        double largest = -INFINITY, sum = 0;
+        for (int64_t p = 0; p < positions; p++) {
+            if (mask[size_t(j * positions + p)] != 0) continue;
+            double logit = 0;
+            for (int64_t i = 0; i < width; i++) logit += double(q[size_t((head * n + j) * width + i)]) * row(k, head / group, p)[i];
+            weights[size_t(p)] = logit * scale;
+            largest = std::fmax(largest, weights[size_t(p)]);
+        }
+        for (int64_t p = 0; p < positions; p++) {
+            if (mask[size_t(j * positions + p)] != 0) continue;
+            const double weight = std::exp(weights[size_t(p)] - largest);
+            sum += weight;
+            for (int64_t i = 0; i < width; i++) out[size_t(i)] += weight * row(v, head / group, p)[i];
+        }
+        for (double & x : out) x = sum > 0 ? x / sum : 0;
+        return out;
+    }
+};
+
+void check_attention() {
+    const Attention a;
+    const std::vector<float> y = a.run(0, a.n, 1);
+    for (int64_t j = 0; j < a.n; j++) {
+        for (int64_t h = 0; h < a.heads; h++) {
+            const std::vector<double> exact = a.exact(j, h);
+            for (int64_t i = 0; i < a.width; i++)
+                if (!(std::fabs(exact[size_t(i)] - y[size_t((j * a.heads + h) * a.width + i)]) < 1e-4))
+                    broken("attention", GGML_TYPE_F16, a.width, a.positions, a.n);
+        }
+        const std::vector<float> alone = a.run(j, 1, 2);
+        if (std::memcmp(alone.data(), &y[size_t(j * a.heads * a.width)], alone.size() * sizeof(float)))
+            broken("a query depends on the others", GGML_TYPE_F16, a.width, a.positions, a.n);
+    }
+}
+
 }  // namespace
 
 int main(int count, char ** arguments) {
@@ -226,6 +335,7 @@ int main(int count, char ** arguments) {
     for (int round = 0; round < rounds; round++) {
         for (const Kernel * kernel = all_kernels(); kernel->type != GGML_TYPE_COUNT; kernel++) check_kernel(*kernel);
         check_graph();
+        check_attention();
     }
     std::printf("%s: ok\n", isa());
 }

@@ -19,6 +19,7 @@ from spec_cpu.errors import KernelsError, UsageError
 from spec_cpu.kernels import build as build_module
 from spec_cpu.kernels.build import build, find_build
 from spec_cpu.kernels.choose import Kernels
+from spec_cpu.llama.kernels import load_kernels
 
 COMPILE = (
     "from spec_cpu.kernels.choose import Kernels; k = Kernels('on'); assert not k.notice, k.notice"
@@ -140,13 +141,27 @@ def test_a_library_that_multiplies_wrongly(
     assert "self-test" in notice_of(model)
 
 
-def test_auto_is_decided_once(model: Path) -> None:
+def test_auto_is_decided_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPEC_CPU_KERNELS")
     said: list[str] = []
     Kernels("auto").library_for(model, lambda label, *_: said.append(label))
     again: list[str] = []
     Kernels("auto").library_for(model, lambda label, *_: again.append(label))
     assert len(said) <= 1
     assert not again
+
+
+def test_one_build_a_process(tmp_path: Path) -> None:
+    """llama.cpp keeps every backend for good, and has room for 16."""
+    library = build().library
+    copy = tmp_path / library.parent.name / library.name
+    copy.parent.mkdir()
+    shutil.copy(library, copy)
+    load_kernels(library)
+    load_kernels(copy)  # the same
+    other = copy.parent.rename(tmp_path / "other") / library.name
+    with pytest.raises(KernelsError, match="another build"):
+        load_kernels(other)
 
 
 def test_an_unknown_mode(model: Path) -> None:

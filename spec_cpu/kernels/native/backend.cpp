@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "attention.h"
 #include "ggml_abi.h"
 #include "graph.h"
 #include "matmul.h"
@@ -169,6 +170,7 @@ bool device_supports(ggml_backend_dev_t, const ggml_tensor * op) {
         case GGML_OP_PERMUTE:
         case GGML_OP_TRANSPOSE: return true;
         case GGML_OP_MUL_MAT: return supports_product(op);
+        case GGML_OP_FLASH_ATTN_EXT: return is_attention(op);
         default: return is_row_op(op) && (accepting || !is_offered(op->src[1]));
     }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention.h"
 #include "ggml-backend.h"
 #include "rows.h"
 
@@ -31,8 +32,6 @@ const Kernel * packed_for(const ggml_tensor * weights) { return static_cast<cons
 
 void mark_packed(ggml_tensor * weights, const Kernel * kernel) { weights->extra = const_cast<Kernel *>(kernel); }
 
-bool can_run(const ggml_tensor * op) { return op->op == GGML_OP_MUL_MAT || is_row_op(op); }
-
 // One thread's rows are its own from operation to operation, and so are the activations made from
 // them: with a single row there is nothing to wait for. All other results are anybody's.
 void Runner::plan(ggml_cgraph * graph) {
@@ -51,6 +50,10 @@ void Runner::plan(ggml_cgraph * graph) {
             bytes = std::max(bytes, activation_bytes(quantized, x->ne[0], ggml_nrows(x)));
             ready = x;
             ready_quantized = quantized;
+            alone = false;
+        } else if (op->op == GGML_OP_FLASH_ATTN_EXT) {
+            steps_.emplace_back(op, false, !steps_.empty());
+            ready = nullptr;
             alone = false;
         } else if (is_row_op(op)) {
             const bool single = ggml_nrows(op) == 1;
@@ -74,15 +77,17 @@ void Runner::run_thread(int thread) {
         if (step.wait) {
 #pragma omp barrier
         }
-        if (step.op->op != GGML_OP_MUL_MAT) {
-            run_rows(step.op, thread);
-            continue;
-        }
-        if (step.prepare) {
-            prepare(step.op, thread);
+        switch (step.op->op) {
+            case GGML_OP_MUL_MAT:
+                if (step.prepare) {
+                    prepare(step.op, thread);
 #pragma omp barrier
+                }
+                multiply(step);
+                break;
+            case GGML_OP_FLASH_ATTN_EXT: attend_all(step); break;
+            default: run_rows(step.op, thread);
         }
-        multiply(step);
     }
 }
 
@@ -113,6 +118,18 @@ void Runner::multiply(Step & step) {
         kernel.multiply(
             static_cast<const uint8_t *>(w->data) + first * group_bytes, k, std::min(size, groups - first),
             activations_.data(), n, y + first * lanes(), size_t(step.op->ne[0]));
+    }
+}
+
+void Runner::attend_all(Step & step) {
+    thread_local std::vector<float> scratch;
+    scratch.resize(std::max(scratch.size(), attention_scratch(step.op)));
+    const int threads = omp_get_num_threads();
+    const int64_t tasks = attention_tasks(step.op, threads);
+    for (;;) {
+        const int64_t task = step.next_chunk.fetch_add(1, std::memory_order_relaxed);
+        if (task >= tasks) return;
+        attend(step.op, threads, task, scratch.data());
     }
 }
 

@@ -1,4 +1,4 @@
-// Running a piece of a graph: matrix products with packed weights and the row operations between.
+// Running a piece of a graph: matrix products with packed weights, attention, and what is between.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,6 @@ namespace spec_cpu {
 // The kernel that weights were packed for, or nullptr for a tensor as ggml knows it.
 const Kernel * packed_for(const ggml_tensor * weights);
 void mark_packed(ggml_tensor * weights, const Kernel * kernel);
-
-// True for MUL_MAT with packed weights and the operations of rows.h.
-bool can_run(const ggml_tensor * op);
 
 class Runner {
   public:
@@ -38,6 +35,7 @@ class Runner {
     void run_rows(const ggml_tensor * op, int thread) const;
     void prepare(const ggml_tensor * op, int thread);
     void multiply(Step & step);
+    void attend_all(Step & step);
 
     int threads_ = 1;
     std::vector<Step> steps_;

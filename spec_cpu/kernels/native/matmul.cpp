@@ -1,14 +1,17 @@
 #include "matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <cfloat>
-#include <vector>
+#include <utility>
 
 #include "formats.h"
 
 namespace spec_cpu {
 
 namespace {
+
+constexpr int TILE = LANES;  // columns multiplied together: as many as there are registers for
 
 // 32 activations of a column. `sum` is d times the sum of the quants of each half, and of both.
 struct alignas(16) QuantizedBlock {
@@ -34,12 +37,18 @@ void prefetch(const uint8_t * p, size_t bytes) {
         _mm_prefetch(reinterpret_cast<const char *>(p + AHEAD + i), _MM_HINT_T0);
 }
 
+// x in a register, for USES of it: left alone, the compiler broadcasts it anew for each.
+template <int USES> Floats held(Floats x) {
+    if constexpr (USES > 1) asm("" : "+v"(x));
+    return x;
+}
+
 template <class F, int N>
 void multiply_quantized(const uint8_t * w, int64_t k, const QuantizedBlock * a, float * y, size_t stride) {
     using Scales = typename F::Scales;
     using Quants = typename F::Quants;
     Floats acc[N];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int j = 0; j < N; j++) acc[j] = zero_floats();
     for (int64_t column = 0; column < k; column += F::COLUMNS, w += F::BYTES) {
         const Scales scales(w);
@@ -50,7 +59,7 @@ void multiply_quantized(const uint8_t * w, int64_t k, const QuantizedBlock * a, 
             Quants::load(quants, weights);
             Floats scale[Scales::PARTS], offset[Scales::PARTS];
             scales.block(b, scale, offset);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
             for (int j = 0; j < N; j++) {
                 constexpr int GROUPS = 8 / Scales::PARTS;
 #pragma GCC unroll 2
@@ -63,23 +72,37 @@ void multiply_quantized(const uint8_t * w, int64_t k, const QuantizedBlock * a, 
             }
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int j = 0; j < N; j++) store(y + j * stride, acc[j]);
 }
 
-template <class F, int N>
+// G groups at once: one broadcast serves them all, and few columns do not wait for each other's sums.
+template <class F, int N, int G>
 void multiply_floats(const uint16_t * w, int64_t k, const float * a, float * y, size_t stride) {
-    Floats acc[N];
-#pragma GCC unroll 8
-    for (int j = 0; j < N; j++) acc[j] = zero_floats();
-    for (int64_t column = 0; column < k; column++, w += LANES, a += N) {
-        if (column % 2 == 0) prefetch(reinterpret_cast<const uint8_t *>(w), 4 * LANES);
-        const Floats weights = F::load(w);
-#pragma GCC unroll 8
-        for (int j = 0; j < N; j++) acc[j] = fma(weights, every_float(a[j]), acc[j]);
+    Floats acc[N][G];
+#pragma GCC unroll 16
+    for (int j = 0; j < N; j++)
+#pragma GCC unroll 2
+        for (int g = 0; g < G; g++) acc[j][g] = zero_floats();
+    for (int64_t column = 0; column < k; column++, a += N) {
+        Floats weights[G];
+#pragma GCC unroll 2
+        for (int g = 0; g < G; g++) {
+            const uint16_t * from = w + (g * k + column) * LANES;
+            if (column % 2 == 0) prefetch(reinterpret_cast<const uint8_t *>(from), 4 * LANES);
+            weights[g] = F::load(from);
+        }
+#pragma GCC unroll 16
+        for (int j = 0; j < N; j++) {
+            const Floats x = held<G>(every_float(a[j]));
+#pragma GCC unroll 2
+            for (int g = 0; g < G; g++) acc[j][g] = fma(weights[g], x, acc[j][g]);
+        }
     }
-#pragma GCC unroll 8
-    for (int j = 0; j < N; j++) store(y + j * stride, acc[j]);
+#pragma GCC unroll 16
+    for (int j = 0; j < N; j++)
+#pragma GCC unroll 2
+        for (int g = 0; g < G; g++) store(y + j * stride + g * LANES, acc[j][g]);
 }
 
 template <class F> constexpr bool is_float = false;
@@ -91,38 +114,48 @@ template <class F> size_t group_bytes(int64_t k) {
     else return size_t(k / F::COLUMNS) * F::BYTES;
 }
 
-template <class F, int N>
-void multiply_group(const uint8_t * w, int64_t k, const uint8_t * a, float * y, size_t stride) {
+// Groups multiplied together. Floats leave registers free where there are 32 and columns are few.
+template <class F, int N> constexpr int TOGETHER = is_float<F> && LANES == 16 && N <= 8 ? 2 : 1;
+
+template <class F, int N, int G>
+void multiply_together(const uint8_t * w, int64_t k, const uint8_t * a, float * y, size_t stride) {
     if constexpr (is_float<F>)
-        multiply_floats<F, N>(
+        multiply_floats<F, N, G>(
             reinterpret_cast<const uint16_t *>(w), k, reinterpret_cast<const float *>(a), y, stride);
     else
         multiply_quantized<F, N>(w, k, reinterpret_cast<const QuantizedBlock *>(a), y, stride);
 }
 
-// The group stays in the cache while all columns pass by.
+template <class F, int N>
+void multiply_tile(const uint8_t * w, int64_t k, int64_t groups, const uint8_t * a, float * y, size_t stride) {
+    constexpr int G = TOGETHER<F, N>;
+    const size_t bytes = group_bytes<F>(k);
+    int64_t g = 0;
+    for (; g + G <= groups; g += G)
+        multiply_together<F, N, G>(w + g * bytes, k, a, y + g * LANES, stride);
+    for (; g < groups; g++) multiply_together<F, N, 1>(w + g * bytes, k, a, y + g * LANES, stride);
+}
+
+using MultiplyTile = void (*)(const uint8_t *, int64_t, int64_t, const uint8_t *, float *, size_t);
+
+template <class F, int... WIDTHS>
+constexpr std::array<MultiplyTile, TILE> by_width(std::integer_sequence<int, WIDTHS...>) {
+    return {multiply_tile<F, WIDTHS + 1>...};
+}
+
+// A few groups stay in the cache while all columns pass by.
 template <class F>
 void multiply(
     const uint8_t * packed, int64_t k, int64_t groups, const uint8_t * activations, int64_t n, float * y,
     size_t stride) {
-    using Function = void (*)(const uint8_t *, int64_t, const uint8_t *, float *, size_t);
-    static constexpr Function BY_WIDTH[TILE + 1] = {
-        nullptr,
-        multiply_group<F, 1>,
-        multiply_group<F, 2>,
-        multiply_group<F, 3>,
-        multiply_group<F, 4>,
-        multiply_group<F, 5>,
-        multiply_group<F, 6>,
-        multiply_group<F, 7>,
-        multiply_group<F, 8>,
-    };
+    static constexpr auto TILES = by_width<F>(std::make_integer_sequence<int, TILE>());
+    constexpr int64_t FEW = 2;
     const size_t column_bytes = activation_bytes(!is_float<F>, k, 1);
-    for (int64_t g = 0; g < groups; g++, packed += group_bytes<F>(k), y += LANES)
-        for (int64_t j = 0; j < n; j += TILE) {
-            const Tile tile(j, n);
-            BY_WIDTH[tile.width](packed, k, activations + j * column_bytes, y + j * stride, stride);
-        }
+    for (int64_t g = 0; g < groups; g += FEW)
+        for (int64_t j = 0; j < n; j += TILE)
+            TILES[Tile(j, n).width - 1](
+                packed + g * group_bytes<F>(k), k, std::min(FEW, groups - g), activations + j * column_bytes,
+                y + g * LANES + j * stride, stride);
 }
 
 // ---- packing -----------------------------------------------------------------------------------

@@ -8,8 +8,6 @@
 
 namespace spec_cpu {
 
-constexpr int TILE = 8;  // columns multiplied together
-
 // What can be done with the weights of one type. A matrix of `rows` rows has rows / lanes() groups.
 //
 // Activations are made ready by column, any column by any thread, then shared by all. The result of

@@ -3,9 +3,25 @@
 #include <cmath>
 #include <cstring>
 
+#include "simd.h"
+
 namespace spec_cpu {
 
 namespace {
+
+Floats load_some(const float * p, int64_t n) {
+    if (n >= LANES) return load_floats(p);
+    float lanes[LANES] = {};
+    std::memcpy(lanes, p, size_t(n) * sizeof(float));
+    return load_floats(lanes);
+}
+
+void store_some(float * p, Floats x, int64_t n) {
+    if (n >= LANES) return store(p, x);
+    float lanes[LANES];
+    store(lanes, x);
+    std::memcpy(p, lanes, size_t(n) * sizeof(float));
+}
 
 bool is_plain(const ggml_tensor * t) { return t && t->type == GGML_TYPE_F32 && ggml_is_contiguous(t); }
 
@@ -32,26 +48,13 @@ void rms_norm(const float * x, int64_t n, float epsilon, float * y) {
     for (i = 0; i < n; i++) y[i] = scale * x[i];
 }
 
-// e^x to 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2].
-inline float exponential(float x) {
-    x = x < -87 ? -87 : x > 88 ? 88 : x;
-    const float n = std::nearbyint(x * 1.44269504f);
-    const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1;
-    const int32_t bits = (int32_t(n) + 127) * (1 << 23);
-    float power;
-    std::memcpy(&power, &bits, sizeof power);
-    return p * power;
-}
-
+// silu(gate) * up, silu(x) = x / (1 + e^-x).
 void swiglu(const float * gate, const float * up, int64_t n, float * y) {
-    for (int64_t i = 0; i < n; i++) y[i] = gate[i] / (1 + exponential(-gate[i])) * up[i];
+    for (int64_t i = 0; i < n; i += LANES) {
+        const Floats x = load_some(gate + i, n - i);
+        const Floats e = exponential(mul(x, every_float(-1)));
+        store_some(y + i, mul(divided(x, add(every_float(1), e)), load_some(up + i, n - i)), n - i);
+    }
 }
 
 }  // namespace

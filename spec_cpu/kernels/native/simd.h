@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace spec_cpu {
 
@@ -42,7 +43,33 @@ inline Floats every_float(float x) { return _mm512_set1_ps(x); }
 inline Floats zero_floats() { return _mm512_setzero_ps(); }
 inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats divided(Floats a, Floats b) { return _mm512_div_ps(a, b); }
+inline Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
+inline Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }
+inline Floats rounded(Floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Floats times_power_of_2(Floats a, Floats exponent) { return _mm512_scalef_ps(a, exponent); }
+inline uint32_t lanes_above(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+inline Floats zero_unless_above(Floats x, Floats a, Floats b) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+}
+inline Floats load_floats(const float * p) { return _mm512_loadu_ps(p); }
 inline void store(float * p, Floats a) { _mm512_storeu_ps(p, a); }
+
+// Lane i of the result is the sum of all lanes of rows[i].
+inline Floats sums_of(const Floats * rows) {
+    Floats quads[4];
+    for (int i = 0; i < 4; i++) {
+        const Floats * r = rows + 4 * i;
+        const __m512d ab = _mm512_castps_pd(add(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1])));
+        const __m512d cd = _mm512_castps_pd(add(_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3])));
+        quads[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
+    }
+    const auto folded = [](Floats a, Floats b) {
+        return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+    };
+    return folded(folded(quads[0], quads[1]), folded(quads[2], quads[3]));
+}
 
 #else
 
@@ -76,11 +103,57 @@ inline Floats every_float(float x) { return _mm256_set1_ps(x); }
 inline Floats zero_floats() { return _mm256_setzero_ps(); }
 inline Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats divided(Floats a, Floats b) { return _mm256_div_ps(a, b); }
+inline Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }
+inline Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
+inline Floats rounded(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Floats times_power_of_2(Floats a, Floats exponent) {  // for normal results
+    const __m256i bits = _mm256_add_epi32(_mm256_cvtps_epi32(exponent), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(a, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 23)));
+}
+inline uint32_t lanes_above(Floats a, Floats b) {
+    return uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ)));
+}
+inline Floats zero_unless_above(Floats x, Floats a, Floats b) {
+    return _mm256_and_ps(x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+inline Floats load_floats(const float * p) { return _mm256_loadu_ps(p); }
 inline void store(float * p, Floats a) { _mm256_storeu_ps(p, a); }
+
+// Lane i of the result is the sum of all lanes of rows[i].
+inline Floats sums_of(const Floats * rows) {
+    Floats quads[2];
+    for (int i = 0; i < 2; i++) {
+        const Floats * r = rows + 4 * i;
+        const __m256d ab = _mm256_castps_pd(add(_mm256_unpacklo_ps(r[0], r[1]), _mm256_unpackhi_ps(r[0], r[1])));
+        const __m256d cd = _mm256_castps_pd(add(_mm256_unpacklo_ps(r[2], r[3]), _mm256_unpackhi_ps(r[2], r[3])));
+        quads[i] = add(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)), _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
+    }
+    return add(_mm256_permute2f128_ps(quads[0], quads[1], 0x20), _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
+}
 
 #endif
 
 constexpr int VECTOR_BYTES = 4 * LANES;
+
+// e^x to 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (Cephes, expf).
+inline Floats exponential(Floats x) {
+    x = larger(smaller(x, every_float(88)), every_float(-87));
+    const Floats n = rounded(mul(x, every_float(1.44269504f)));
+    const Floats r = fma(n, every_float(2.12194440e-4f), fma(n, every_float(-0.693359375f), x));
+    Floats p = every_float(1.9875691500e-4f);
+    for (const float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        p = fma(p, r, every_float(c));
+    return times_power_of_2(add(fma(mul(p, r), r, r), every_float(1)), n);
+}
+
+inline float sum_of(Floats x) {
+    float lanes[LANES], sum = 0;
+    store(lanes, x);
+    for (const float lane : lanes) sum += lane;
+    return sum;
+}
 
 inline Ints every_quad(const int8_t * p) {
     int32_t quad;
@@ -88,9 +161,9 @@ inline Ints every_quad(const int8_t * p) {
     return every_int(quad);
 }
 
-// Products of `GROUPS` groups of four weights with four activations: each lane's sum, exact.
+// Products of QUADS times four weights with four activations: each lane's sum, exact.
 //
-// `weights` are unsigned and below 2^BITS; `activations` are GROUPS times four bytes in [-127, 127].
+// `weights` are unsigned and below 2^BITS; `activations` are QUADS times four bytes in [-127, 127].
 #if (defined(__AVX512VNNI__) && defined(__AVX512BW__)) || (defined(__AVXVNNI__) && !defined(__AVX512BW__))
 
 #if defined(__AVX512BW__)
@@ -101,10 +174,10 @@ inline Ints add_products(Ints sum, Ints w, Ints a) { return _mm256_dpbusd_avx_ep
 constexpr const char * ISA = "AVX-VNNI";
 #endif
 
-template <int BITS, int GROUPS> inline Ints dot(const Ints * weights, const int8_t * activations) {
+template <int BITS, int QUADS> inline Ints dot(const Ints * weights, const int8_t * activations) {
     Ints sum = zero_ints();
 #pragma GCC unroll 8
-    for (int g = 0; g < GROUPS; g++) sum = add_products(sum, weights[g], every_quad(activations + 4 * g));
+    for (int g = 0; g < QUADS; g++) sum = add_products(sum, weights[g], every_quad(activations + 4 * g));
     return sum;
 }
 
@@ -129,23 +202,23 @@ constexpr const char * ISA = "AVX2";
 // How many pairs of products one 16-bit sum holds without overflow: 8 for 4 bits, 4 for 5, 2 for 6.
 constexpr int pairs_that_fit(int bits) { return 32767 / (2 * 127 * ((1 << bits) - 1)); }
 
-template <int BITS, int GROUPS> inline Ints dot(const Ints * weights, const int8_t * activations) {
+template <int BITS, int QUADS> inline Ints dot(const Ints * weights, const int8_t * activations) {
     if constexpr (BITS == 8) {  // a product of 8 bits saturates: low and high half apart
-        Ints low[GROUPS], high[GROUPS];
+        Ints low[QUADS], high[QUADS];
 #pragma GCC unroll 8
-        for (int g = 0; g < GROUPS; g++) {
+        for (int g = 0; g < QUADS; g++) {
             low[g] = both(weights[g], every_byte(15));
             high[g] = both(shift_right<4>(weights[g]), every_byte(15));
         }
-        return add_32(dot<4, GROUPS>(low, activations), times_16(dot<4, GROUPS>(high, activations)));
+        return add_32(dot<4, QUADS>(low, activations), times_16(dot<4, QUADS>(high, activations)));
     } else {
         constexpr int RUN = pairs_that_fit(BITS);
         Ints sum = zero_ints();
 #pragma GCC unroll 8
-        for (int first = 0; first < GROUPS; first += RUN) {
+        for (int first = 0; first < QUADS; first += RUN) {
             Ints run = pair_products(weights[first], every_quad(activations + 4 * first));
 #pragma GCC unroll 8
-            for (int g = first + 1; g < first + RUN && g < GROUPS; g++)
+            for (int g = first + 1; g < first + RUN && g < QUADS; g++)
                 run = add_16(run, pair_products(weights[g], every_quad(activations + 4 * g)));
             sum = first ? add_32(sum, sum_pairs(run)) : sum_pairs(run);
         }
