@@ -389,7 +389,7 @@ class Session:
 def _origins(cycle: Cycle) -> list[Origin]:
     if not cycle.drafted:
         return ["plain"]
-    last: Origin = "bonus" if cycle.accepted == cycle.drafted else "correction"
+    last: Origin = "bonus" if cycle.accepted == cycle.tried else "correction"
     accepted: list[Origin] = ["accepted"] * cycle.accepted
     return [*accepted, last]
 

@@ -188,6 +188,10 @@ class Context:
         """
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, n, -1))
 
+    def copy(self, source: int, to: int, begin: int, end: int) -> None:
+        """Make positions `begin` .. `end` - 1 of sequence `source` part of `to`, without a copy."""
+        llama_cpp.llama_memory_seq_cp(self._memory, source, to, begin, end)
+
     def shift(self, begin: int, end: int, *, seq_id: int = 0) -> bool:
         """Forget positions `begin` .. `end` - 1 and move what follows down to close the gap.
 
