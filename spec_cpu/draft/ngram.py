@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from heapq import heappop, heappush
 
 import numpy as np
 
+from spec_cpu import defaults
 from spec_cpu.draft.suffix_index import LONGEST, Match, SuffixIndex
+from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule import Schedule
@@ -23,7 +25,7 @@ _KEPT = 0.99  # of what was learnt, from one outcome to the next
 class NgramDrafter:
     """Proposes what followed the longest end of the text that occurred before.
 
-    It looks through a reference text, if one is given, and the whole of the text that is being
+    It looks through reference texts, if any are given, and the whole of the text that is being
     written: the prompt, with the turns before it, and the answer. Where the occurrences went on
     differently the proposal is a tree. Its tokens are chosen, not drawn: q is a point mass.
 
@@ -32,17 +34,21 @@ class NgramDrafter:
     token among what followed, times how often anything that followed a match so long came true.
     """
 
-    name = "ngram"
+    name = defaults.NGRAM
     free = True
+    model: Model | None = None
     sequence: KVSequence | None = None
     window: int | None = None
 
     def __init__(
-        self, reference: Sequence[int] = (), *, ends: AbstractSet[int] = frozenset()
+        self,
+        references: Iterable[Sequence[int]] = (),
+        *,
+        ends: AbstractSet[int] = frozenset(),
     ) -> None:
-        """Look things up in `reference` too; nothing is proposed after one of the tokens `ends`."""
+        """Look things up in `references`, too; propose nothing after one of the tokens `ends`."""
         self._index = SuffixIndex()
-        if len(reference):
+        for reference in references:
             self._index.extend(reference)
             self._index.separate()
         self._start = len(self._index)  # of the text, in the index

@@ -62,6 +62,7 @@ class Context:
         self.model = model
         self.n_ctx = n_ctx
         self.n_batch = min(n_batch, n_ctx)
+        self.n_seq = n_seq
         self.max_outputs = min(max_outputs, self.n_batch)
         self.threads = machine.physical_cores() if threads is None else threads
         self._n_vocab = model.vocab.n

@@ -96,7 +96,7 @@ def test_it_proposes_what_followed() -> None:
 
 
 def test_different_continuations_become_a_tree_with_the_commoner_first() -> None:
-    drafter = NgramDrafter([7, 8, 1, 0, 7, 8, 2, 0, 7, 8, 2, 0])
+    drafter = NgramDrafter([[7, 8, 1, 0, 7, 8, 2, 0], [7, 8, 2, 0]])
     drafter.begin([5, 7, 8])
     tree = propose(drafter)
     assert tree.tokens[0] == 2
@@ -116,17 +116,17 @@ def test_no_or_a_weak_match_proposes_nothing() -> None:
 
 
 def test_nothing_follows_an_end_and_no_match_crosses_a_break() -> None:
-    drafter = NgramDrafter([1, 2, 3, 4, 5], ends={3})
+    drafter = NgramDrafter([[1, 2, 3, 4, 5]], ends={3})
     drafter.begin([1, 2])
     assert propose(drafter).tokens == [3]
-    other = NgramDrafter([1, 2])
+    other = NgramDrafter([[1, 2]])
     other.begin([3, 4, 1, 2])
     assert len(propose(other)) == 0, "the reference ends there"
 
 
 def test_it_counts_no_text_twice() -> None:
     """A session gives the whole of the history again with every turn."""
-    drafter = NgramDrafter([9, 9])
+    drafter = NgramDrafter([[9, 9]])
     turn = [1, 2, 3, 4, 5, 6]
     for _ in range(5):
         drafter.begin(turn)
@@ -157,7 +157,7 @@ def test_a_large_reference_is_quick() -> None:
     """Limits of a few times what it takes, for machines that are busy."""
     reference = (np.random.default_rng(0).zipf(1.3, 100_000) % 40_000).tolist()
     start = time.perf_counter()
-    drafter = NgramDrafter(reference)
+    drafter = NgramDrafter([reference])
     assert time.perf_counter() - start < 0.6
     drafter.begin(reference[5000:5100])
     index = drafter._index
