@@ -18,6 +18,7 @@ _PRIOR, _PRIOR_COUNT = 0.6, 1.0  # acceptance at the first position, and the tri
 _BORROWED = 3.0  # trials that one position's mean is worth at the next
 
 _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
+_OUTCOME_KEPT = 0.96  # of what was learnt of a chance, from one outcome to the next
 
 
 class Acceptance:
@@ -99,7 +100,7 @@ class Confidence:
         Not the confidence itself: at temperature 0 a draft that is 40 % sure may be right nine
         times in ten, and what is cut for want of confidence is never found to have been right.
         """
-        i = self._bin(confidence)
+        i = _bin(confidence)
         usual = (self._accepted.sum() + confidence) / (self._tried.sum() + 1.0)
         return float((self._accepted[i] + _BIN_COUNT * usual) / (self._tried[i] + _BIN_COUNT))
 
@@ -108,8 +109,33 @@ class Confidence:
         self._tried *= _BIN_KEPT
         self._accepted *= _BIN_KEPT
         for confidence, accepted in tried:
-            self._tried[self._bin(confidence)] += 1.0
-            self._accepted[self._bin(confidence)] += accepted
+            self._tried[_bin(confidence)] += 1.0
+            self._accepted[_bin(confidence)] += accepted
 
-    def _bin(self, confidence: float) -> int:
-        return min(int(confidence * _BINS), _BINS - 1)
+
+class Calibration:
+    """A chance that a drafter gives, calibrated: what lately became of tokens with such a chance.
+
+    Forgets by outcomes, not by cycles: one cycle of a copied passage has dozens of them, and must
+    not outweigh for long the single one of each cycle after it.
+    """
+
+    def __init__(self) -> None:
+        self._tried = [0.0] * _BINS
+        self._accepted = [0.0] * _BINS
+
+    def acceptance(self, chance: float) -> float:
+        """The record of chances like this one; the chance itself as its prior."""
+        i = _bin(chance)
+        return (self._accepted[i] + _BIN_COUNT * chance) / (self._tried[i] + _BIN_COUNT)
+
+    def count(self, tried: Sequence[tuple[float, bool]]) -> None:
+        """Learn from tokens that were tried: the chance of each, and its fate."""
+        for chance, accepted in tried:
+            i = _bin(chance)
+            self._tried[i] = _OUTCOME_KEPT * self._tried[i] + 1.0
+            self._accepted[i] = _OUTCOME_KEPT * self._accepted[i] + accepted
+
+
+def _bin(confidence: float) -> int:
+    return min(int(confidence * _BINS), _BINS - 1)

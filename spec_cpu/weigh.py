@@ -9,7 +9,7 @@ is steep that leaves a short chain or nothing, where it is flat a wide tree: the
 
 from __future__ import annotations
 
-from spec_cpu.acceptance import Confidence
+from spec_cpu.acceptance import Calibration
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
@@ -39,7 +39,7 @@ class Weigher:
         self._costs = costs
         self._pace = Pace(costs)
         self._repeatable = repeatable
-        self._confidence = Confidence()
+        self._calibration = Calibration()
         self._hopeless = never_pays(costs, MARGIN, k_max)
         self._n = 0  # nodes in the last pass
         self._fresh = True
@@ -50,7 +50,7 @@ class Weigher:
     @property
     def reason(self) -> str | None:
         """Why nothing is drafted, in a person's words; None while something is."""
-        if self._hopeless:
+        if self._hopeless or never_pays(self._costs, 1.0, self._k_max):
             return HOPELESS
         return "the text does not repeat itself enough" if self._idle >= _IDLE else None
 
@@ -66,7 +66,7 @@ class Weigher:
 
     def acceptance(self, confidence: float) -> float:
         """The chance that a node is accepted of which the drafter is so sure, if it is reached."""
-        return self._confidence.acceptance(confidence)
+        return self._calibration.acceptance(confidence)
 
     def worth(self, tree: TokenTree) -> int:
         """How many nodes of `tree`, whose first are the best, the target should score."""
@@ -103,7 +103,7 @@ class Weigher:
         self._purse.settle(self._plain, tokens, seconds)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
-        self._confidence.count(outcome.tried)
+        self._calibration.count(outcome.tried)
         self._idle = 0 if n else self._idle + 1
         if not self._repeatable and not changed:  # else it built a graph, too
             self._pace.target(outcome.seconds_target, n + 1)
