@@ -12,12 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spec_cpu import defaults, machine
+from spec_cpu import cost, defaults, machine
 from spec_cpu.cost import Costs
 from spec_cpu.fetch.store import cache_dir
 
 if TYPE_CHECKING:
     from spec_cpu.llama.context import Context
+    from spec_cpu.llama.sequence import KVSequence
+    from spec_cpu.sampling import Pipeline
 
 _FORMAT = 1  # of the file; another one is measured again
 
@@ -70,3 +72,28 @@ class CostCache:
                 temporary.unlink()
             return f"cannot keep the measured costs in {self._path.parent} ({error.strerror})"
         return None
+
+
+def known_or_measured(
+    target: KVSequence,
+    token: int,
+    *,
+    max_width: int,
+    pipeline: Pipeline,
+    draft: KVSequence | None,
+    anew: bool,
+    progress: cost.MeasureProgress | None,
+) -> tuple[Costs, str | None]:
+    """The costs that are kept for these models, else measured and kept; perhaps a notice.
+
+    Args:
+        anew: measure in any case. The others: as for `cost.measure`.
+    """
+    cache = CostCache(target.context, draft.context if draft else None)
+    costs = None if anew else cache.read(max_width)
+    if costs is not None:
+        return costs, None
+    costs = cost.measure(
+        target, token, max_width=max_width, pipeline=pipeline, draft=draft, progress=progress
+    )
+    return costs, cache.write(costs)

@@ -12,9 +12,16 @@ from spec_cpu.draft.base import Drafter
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Distribution, Pipeline
-from spec_cpu.schedule import Schedule
-from spec_cpu.tree import TokenTree
-from spec_cpu.verify import Rule, Verdict, verify_chosen, verify_greedy
+from spec_cpu.schedule import Outcome, Schedule
+from spec_cpu.tree import ROOT, TokenTree
+from spec_cpu.verify import (
+    Rule,
+    Verdict,
+    acceptance,
+    verify_chosen,
+    verify_greedy,
+    verify_siblings,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +41,24 @@ class Cycle:
     Attributes:
         tokens: what it added to the text: `accepted` drafted tokens and one more.
         accepted: how many of them were drafted.
-        drafted: how many were proposed.
-        overlaps: sum min(p, q) at each position tried.
+        drafted: how many were scored beside the last one of the text.
+        depth: the most of them that could have been accepted; in a chain all.
+        overlaps: at each position tried the chance of an acceptance there: sum min(p, q).
         rows: rows of the target's logits that were looked at.
     """
 
     tokens: list[int]
     accepted: int
     drafted: int
+    depth: int
     overlaps: list[float]
     rows: int
     seconds: Seconds
 
     @property
     def tried(self) -> int:
-        """Positions reached: the accepted ones, and the one that was rejected."""
-        return min(self.accepted + 1, self.drafted)
+        """Positions reached: the accepted ones, and the one where all was rejected."""
+        return len(self.overlaps)
 
 
 def cycles(
@@ -74,24 +83,36 @@ def cycles(
     end = min(len(text) + max_tokens, target.context.n_ctx)
     while len(text) < end:
         start = perf_counter()
-        tree = _propose(drafter, text, end - len(text) - 1, pipeline, rng, schedule)
+        proposal = _propose(drafter, text, end - len(text) - 1, pipeline, rng, schedule)
+        tree = proposal.pruned(
+            nodes=min(schedule.worth(proposal), target.room - 1),
+            depth=end - len(text) - 1,
+            paths=target.paths,
+        )
         drafted = perf_counter()
-        logits = target.score([text[-1], *tree.tokens])
+        logits = target.score_tree(text[-1], tree.tokens, tree.parents)
         scored = perf_counter()
         p = _Targets(logits, pipeline.recent(text), tree, pipeline)
         verdict = _verify(tree, p, rule, rng)
-        tokens = [*tree.tokens[: verdict.accepted], verdict.token]
+        tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         overlaps = _overlaps(tree, p, verdict)
         verified = perf_counter()
-        _commit(target, drafter, text, tokens)
+        _commit(target, drafter, text, verdict, tokens)
         schedule.observe(
-            len(tree), verdict.accepted, drafted - start, scored - drafted, tree.confidence
+            Outcome(
+                len(tree),
+                verdict.accepted,
+                drafted - start,
+                scored - drafted,
+                _tried(proposal, verdict, tokens),
+            )
         )
         done = perf_counter()
         yield Cycle(
             tokens,
             verdict.accepted,
             len(tree),
+            max(tree.depths, default=0),
             overlaps,
             p.rows or len(tokens),
             Seconds(
@@ -119,34 +140,54 @@ def _propose(
 
 def _verify(tree: TokenTree, p: _Targets, rule: Rule, rng: np.random.Generator) -> Verdict:
     if p.pipeline.params.greedy:
-        return verify_greedy(tree.tokens, p.argmax)
+        return verify_greedy(tree, p.argmax)
     if tree.q is None:
-        return verify_chosen(tree.tokens, p, rng)
-    return rule(tree.tokens, p, tree.q, rng)
+        return verify_chosen(tree, p, rng)
+    if tree.is_chain:
+        return rule(tree.tokens, p, tree.q, rng)
+    return verify_siblings(tree, p, rng)
 
 
 def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict) -> list[float]:
-    tried = range(min(verdict.accepted + 1, len(tree)))
+    tried = [node for node in (ROOT, *verdict.path) if tree.children(node)]
     if p.pipeline.params.greedy:
-        return [float(i < verdict.accepted) for i in tried]
-    if tree.q is None:
-        return [p[i].prob(tree.tokens[i]) for i in tried]
-    return [p[i].overlap(tree.q[i]) for i in tried]
+        return [float(i < verdict.accepted) for i in range(len(tried))]
+    return [acceptance(tree, node, p[node + 1]) for node in tried]
+
+
+def _tried(tree: TokenTree, verdict: Verdict, tokens: list[int]) -> list[tuple[float, bool]]:
+    """How sure the drafter was of each node that was reached, and whether it stayed.
+
+    Of chosen tokens even those that were not scored: the text says what would have become of them.
+    """
+    if not tree.confidence:
+        return []
+    follows = tree.descend(tokens) if tree.q is None else verdict.path
+    stayed = set(follows)
+    return [
+        (tree.confidence[child], child in stayed)
+        for node in (ROOT, *follows)
+        for child in tree.children(node)
+    ]
 
 
 def _commit(
-    target: KVSequence, drafter: Drafter | None, text: list[int], tokens: list[int]
+    target: KVSequence,
+    drafter: Drafter | None,
+    text: list[int],
+    verdict: Verdict,
+    tokens: list[int],
 ) -> None:
     # Each cache holds the text but its last token; what was rejected is forgotten.
     text += tokens
-    target.truncate(len(text) - 1)
+    target.keep(verdict.path)
     if drafter is not None:
         drafter.commit(tokens)
 
 
 @dataclass(slots=True)
 class _Targets(Sequence[Distribution]):
-    """p at each position of a scored chain, worked out when a rule first asks for it."""
+    """p after the text and after each node, worked out when a rule first asks for it."""
 
     logits: Rows
     recent: list[int]
@@ -168,8 +209,10 @@ class _Targets(Sequence[Distribution]):
         return len(self._known)
 
     def argmax(self, i: int) -> int:
-        """The likeliest token at position i."""
+        """The likeliest token by row i."""
         return self.pipeline.argmax(self.logits[i], self._history(i))
 
     def _history(self, i: int) -> list[int]:
-        return [*self.recent, *self.tree.tokens[:i]]
+        if not self.pipeline.params.penalizes:
+            return []
+        return [*self.recent, *(self.tree.tokens[node] for node in self.tree.path(i - 1))]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 # Decoding.
 PAIR = "smollm2-135m"
+NGRAM = "ngram"  # as the name of a draft: looked up in the text itself
 MAX_AUTO_DRAFT_TOKENS = 12  # the most that is drafted where k is chosen each cycle
+MAX_LOOKUP_NODES = 24  # likewise, where drafts are looked up
 MAX_DRAFT_TOKENS = 64
+TREE_PATHS = 8  # from the root of a tree to its leaves
+MAX_LOOKUP_BYTES = 16 * 2**20  # of one reference text
 MAX_TOKENS = 512
 CONTEXT = 4096
 BATCH = 512  # prompt tokens a pass

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 
 from spec_cpu import defaults
+from spec_cpu.draft.base import Drafter
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
+from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
 from spec_cpu.kernels.choose import Kernels
@@ -15,6 +18,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.vocab import check_same_vocabulary
+from spec_cpu.lookup import read_references
 from spec_cpu.sampling import SamplingParams
 from spec_cpu.session import Progress, Session
 from spec_cpu.verify import RULES
@@ -32,6 +36,7 @@ def load(
     sampling: SamplingParams | None = None,
     seed: int | None = None,
     system: str | None = None,
+    lookup: Sequence[Path] = (),
     kernels: str = defaults.KERNELS,
     recalibrate: bool = False,
     progress: Progress | None = None,
@@ -39,7 +44,8 @@ def load(
     """Load a target, and a draft if one is given, for a conversation.
 
     Args:
-        target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file.
+        target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file. The
+            draft "ngram" is no model: drafts are looked up in the text itself.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
@@ -52,6 +58,7 @@ def load(
             given the choice of k does not follow the machine's momentary speed, so that the same
             seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
+        lookup: files of text for the draft "ngram" to look things up in, too.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
         recalibrate: measure what passes cost here, even if it is known from before.
@@ -64,6 +71,9 @@ def load(
         ContextError: not enough memory.
     """
     _check_options(k, rule, seed)
+    looks_up = draft == defaults.NGRAM
+    if lookup and not looks_up:
+        raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
     start = perf_counter()
     notices: list[str] = []
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
@@ -72,9 +82,15 @@ def load(
     with ExitStack() as undo:
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
-        context = undo.enter_context(Context(model, n_ctx=n_ctx, threads=threads))
-        drafter = None
-        if draft is not None and k != 0 and _can_draft_for(model, notices):
+        paths = defaults.TREE_PATHS if looks_up and model.can_rollback else 1
+        context = undo.enter_context(Context(model, n_ctx=n_ctx, n_seq=paths, threads=threads))
+        drafter: Drafter | None = None
+        references = read_references(lookup, model.vocab, notices)
+        if draft is None or k == 0 or not _can_draft_for(model, notices):
+            pass
+        elif looks_up:
+            drafter = NgramDrafter(references, ends=model.vocab.end_tokens)
+        else:
             small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
             drafter = _drafter(model, small, context, draft_ctx, notices)
         undo.pop_all()

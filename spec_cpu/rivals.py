@@ -55,7 +55,7 @@ class Setting:
     """What a rival runs with: as our own arms."""
 
     target: Path
-    draft: Path
+    draft: Path | None
     ctx: int
     threads: int
     temperature: float
@@ -106,17 +106,20 @@ def _in_python(setting: Setting) -> Iterator[InPython]:
 
 
 def llama_cpp_programs(folder: Path, setting: Setting) -> list[Rival]:
-    """Plain decoding, a draft model, and prompt lookup, by the programs in `folder`."""
+    """Plain decoding, a draft model if there is one, and prompt lookup, by programs in `folder`."""
     common = ["-m", str(setting.target), "-c", str(setting.ctx), "-t", str(setting.threads)]
     common += ["--temp", f"{setting.temperature:g}", "--no-escape"]
     most = ["--spec-draft-n-max", str(setting.draft_tokens)]
-    draft = ["-md", str(setting.draft), "-td", str(setting.threads), "--spec-type", "draft-simple"]
     plain, speculative, lookup = (folder / program for program in _PROGRAMS)
-    return [
+    rivals: list[Rival] = [
         Program(LLAMA_CPP, [str(plain), *common, "-no-cnv", "--no-display-prompt"]),
-        Program(speculative.name, [str(speculative), *common, *draft, *most]),
         Program(lookup.name, [str(lookup), *common, *most]),
     ]
+    if setting.draft is not None:
+        draft = ["-md", str(setting.draft), "-td", str(setting.threads)]
+        draft += ["--spec-type", "draft-simple"]
+        rivals.insert(1, Program(speculative.name, [str(speculative), *common, *draft, *most]))
+    return rivals
 
 
 @dataclass(frozen=True, slots=True)

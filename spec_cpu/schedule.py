@@ -2,16 +2,12 @@
 
 A verification is not free on a CPU, so each cycle weighs E(k), the tokens that k drafted ones are
 expected to bring, against the seconds of that cycle. k = 0, plain decoding, is an answer like any
-other. `Scheduler` chooses; `_Acceptance` foretells E(k), `_Confidence` a single token, and `Pace`
+other. `Scheduler` chooses; `Acceptance` foretells E(k), `Confidence` a single token, and `Pace`
 corrects the given costs by what passes take in this run.
 
-What makes exploring safe is a purse: the seconds that the run is ahead of plain decoding, plus 1 %
-of plain decoding's time, plus a start of 2.5 plain steps. A block is drafted only if the purse can
-bear that it is rejected as a whole. So whatever the text does, n tokens take no longer than
-1.01 n + 2.5 plain steps would (by the corrected costs), which is 0.98 of plain decoding's speed
-from 256 tokens on; and where nothing pays, looking now and then whether the text has changed takes
-that 1 %. This is the rule of conservative bandits with plain decoding as the known arm (Wu et al.
-2016, "Conservative Bandits").
+What makes exploring safe is the `Purse`: a block is drafted only if that can bear that it is
+rejected as a whole. Where nothing pays, looking now and then whether the text has changed takes the
+1 % that it allows.
 
 Nothing is random: the same observations lead to the same choices.
 """
@@ -19,37 +15,29 @@ Nothing is random: the same observations lead to the same choices.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from spec_cpu.acceptance import Acceptance, Array, Confidence
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
+from spec_cpu.purse import Purse
+from spec_cpu.tree import TokenTree
 
-Array = NDArray[np.float64]
-
-_MEMORIES = (0.85, 0.95, 0.99)  # kept from one drafting cycle to the next
-_KEPT_COUNTS = np.array(_MEMORIES)[:, None]
-_SHARE = 0.02  # of the trust in the memories, dealt out anew every cycle
-_WRONG = 0.05  # trust below which a memory starts over from the one trusted most
-_HOPE = 0.15  # trust in the longest memory up to which drafting is not given up against it
-_PRIOR, _PRIOR_COUNT = 0.6, 1.0  # acceptance at the first position, and the trials it is worth
-_BORROWED = 3.0  # trials that one position's mean is worth at the next
-
-_START = 2.5  # plain steps in the purse at first, and at most when drafting is given up
-_INTEREST = 0.01  # of plain decoding's time, that drafting may lose
 _PROBE = 2  # tokens in a probe, at most
 _GAIN = 1.04  # how much better another width must be
-_MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
-_HOPELESS = "no draft pays on this machine, even if every token were accepted"
+MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
+HOPELESS = "no draft pays on this machine, even if every token were accepted"
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
-
-_BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
 
 
 class Schedule(Protocol):
-    """What decides how many tokens are drafted in a cycle. See `Scheduler`.
+    """What decides how many tokens are drafted in a cycle. See `Scheduler` and `weigh.Weigher`.
+
+    `next_k` comes before drafting, `worth` after it: how many of the first nodes of a tree of
+    chosen tokens the target should score.
 
     Attributes:
         by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
@@ -68,14 +56,29 @@ class Schedule(Protocol):
 
     def acceptance(self, confidence: float) -> float: ...
 
-    def observe(
-        self,
-        drafted: int,
-        accepted: int,
-        seconds_draft: float,
-        seconds_target: float,
-        confidences: Sequence[float] = (),
-    ) -> None: ...
+    def worth(self, tree: TokenTree) -> int: ...
+
+    def observe(self, outcome: Outcome) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cycle.
+
+    Attributes:
+        drafted: tokens that the target scored beside the last one of the text.
+        accepted: how many of them stayed.
+        seconds_draft: all of the draft's work.
+        seconds_target: the target's pass over `drafted` + 1 tokens.
+        tried: of each token whose parent stayed, how sure the draft was of it, and whether it
+            stayed, or would have.
+    """
+
+    drafted: int
+    accepted: int
+    seconds_draft: float
+    seconds_target: float
+    tried: Sequence[tuple[float, bool]] = ()
 
 
 class Pinned:
@@ -97,14 +100,10 @@ class Pinned:
     def acceptance(self, confidence: float) -> float:
         return confidence
 
-    def observe(
-        self,
-        drafted: int,
-        accepted: int,
-        seconds_draft: float,
-        seconds_target: float,
-        confidences: Sequence[float] = (),
-    ) -> None:
+    def worth(self, tree: TokenTree) -> int:
+        return len(tree)
+
+    def observe(self, outcome: Outcome) -> None:
         """Nothing depends on it."""
 
 
@@ -134,24 +133,19 @@ class Scheduler:
         self._pace = Pace(costs)
         self._repeatable = repeatable
         self._costs = costs
-        self._acceptance = _Acceptance(k_max)
-        self._confidence = _Confidence()
+        self._acceptance = Acceptance(k_max)
+        self._confidence = Confidence()
         self._k = 0  # drafted in the last cycle
         self._plan = 0  # chosen for this one
         self._fresh = True
         self._probing = False
         self._missed = 0  # tokens decoded without the draft
         self._cut: float | None = None  # the chance of the token that was not worth drafting
-        self._purse = _START * costs.cycle(0, changed=False)
+        self._purse = Purse(costs.cycle(0, changed=False))
         self._hold, self._held = _HOLD[1], 0
         self._on = False
-        self.hopeless = all(self._never_pays(k, _MARGIN) for k in range(1, k_max + 1))
-        self._reason: str | None = _HOPELESS if self.hopeless else None
-
-    def _never_pays(self, k: int, margin: float) -> bool:
-        """Would k drafted tokens not pay even if all were accepted, and cycles `margin` cheaper?"""
-        plain = self._costs.cycle(0, changed=False)
-        return margin * (k + 1) * plain <= self._costs.cycle(k, changed=False)
+        self.hopeless = never_pays(costs, MARGIN, k_max)
+        self._reason: str | None = HOPELESS if self.hopeless else None
 
     @property
     def reason(self) -> str | None:
@@ -210,28 +204,18 @@ class Scheduler:
         """
         return self._confidence.acceptance(confidence)
 
-    def observe(
-        self,
-        drafted: int,
-        accepted: int,
-        seconds_draft: float,
-        seconds_target: float,
-        confidences: Sequence[float] = (),
-    ) -> None:
-        """Learn from a cycle.
+    def worth(self, tree: TokenTree) -> int:
+        """All of it: it was cut while it was drawn, and what was drawn cannot be taken back."""
+        return len(tree)
 
-        Args:
-            drafted: tokens proposed; fewer than `next_k` said where the block was cut or ended.
-            accepted: how many of them stayed.
-            seconds_draft: all of the draft's work.
-            seconds_target: the target's pass over `drafted` + 1 tokens.
-            confidences: what `worth_another` was told for each drafted token, if it was asked.
+    def observe(self, outcome: Outcome) -> None:
+        """Learn from a cycle. Fewer tokens than `next_k` said: the block was cut, or ended.
 
         Raises:
             ValueError: not 0 <= accepted <= drafted <= K.
         """
-        if not 0 <= accepted <= drafted <= self._k_max:
-            raise ValueError(f"{accepted} of {drafted} drafted tokens accepted: cannot be")
+        drafted, accepted = outcome.drafted, outcome.accepted
+        check_outcome(outcome, self._k_max)
         self._fresh = False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
@@ -240,28 +224,24 @@ class Scheduler:
         if drafted:
             cut = self._cut if accepted == drafted else None
             self._acceptance.count(drafted, accepted, cut)
-            self._confidence.count(confidences, accepted)
+            self._confidence.count(outcome.tried)
         if not self._repeatable:
-            self._correct(drafted, seconds_draft, seconds_target, changed)
+            self._correct(outcome, changed)
         self._missed = 0 if drafted else self._missed + 1
         self._k = drafted
 
-    def _correct(
-        self, drafted: int, seconds_draft: float, seconds_target: float, changed: bool
-    ) -> None:
-        if drafted and not self._missed:
-            self._pace.draft(seconds_draft, drafted)
+    def _correct(self, outcome: Outcome, changed: bool) -> None:
+        if outcome.drafted and not self._missed:
+            self._pace.draft(outcome.seconds_draft, outcome.drafted)
         if not changed:  # else it built a graph, too
-            self._pace.target(seconds_target, drafted + 1)
+            self._pace.target(outcome.seconds_target, outcome.drafted + 1)
         self._costs = self._pace.corrected()
 
     def _account(self, drafted: int, accepted: int, changed: bool) -> None:
         """Settle a cycle with the purse, and see how long widths last."""
-        plain = self._costs.cycle(0, changed=False)
-        self._purse += (1.0 + _INTEREST) * plain * (accepted + 1)
-        self._purse -= self._costs.cycle(drafted, changed=changed)
-        if drafted:
-            self._purse -= self._costs.reading(self._missed)
+        seconds = self._costs.cycle(drafted, changed=changed)
+        seconds += self._costs.reading(self._missed) if drafted else 0.0
+        self._purse.settle(self._costs.cycle(0, changed=False), accepted + 1, seconds)
         if changed and not self._probing:
             self._hold += 0.2 * (min(max(self._held, _HOLD[0]), _HOLD[2]) - self._hold)
             self._held = 0
@@ -273,7 +253,7 @@ class Scheduler:
         if self._fresh:
             return 0  # a pass that the others can be compared with
         rates = self._rates()
-        drafts = [k for k in range(1, most + 1) if self._loss(k) <= self._purse]
+        drafts = [k for k in range(1, most + 1) if self._purse.bears(self._loss(k))]
         best = max([0, *drafts], key=lambda k: float(rates[k]))
         if self._k in drafts and rates[best] <= _GAIN * rates[self._k]:
             best = self._k
@@ -290,9 +270,9 @@ class Scheduler:
 
     def _off(self, most: int, *, pays: bool) -> int:
         """Plain decoding, or a probe. `pays`: a draft would, but for the purse or the room."""
-        if all(self._never_pays(k, 1.0) for k in range(1, self._k_max + 1)):
+        if never_pays(self._costs, 1.0, self._k_max):
             self._on = False
-            self._reason = _HOPELESS
+            self._reason = HOPELESS
             return 0
         if most == self._k_max:
             self._reason = f"too few tokens are accepted ({self._acceptance.conditional[0]:.0%})"
@@ -300,9 +280,9 @@ class Scheduler:
             return 0
         if self._on:
             # What drafting earned is not spent on finding out when it will earn again.
-            self._purse = min(self._purse, _START * self._costs.cycle(0, changed=False))
+            self._purse.forget_gains(self._costs.cycle(0, changed=False))
             self._on = False
-        probes = [k for k in range(1, min(_PROBE, most) + 1) if self._loss(k) <= self._purse]
+        probes = [k for k in range(1, min(_PROBE, most) + 1) if self._purse.bears(self._loss(k))]
         self._probing = bool(probes)
         return max(probes, default=0)
 
@@ -328,95 +308,21 @@ class Scheduler:
         return self._costs.cycle(k, changed=k != self._k) + back
 
 
-class _Acceptance:
-    """The chance that a position of a block is accepted, given that it is reached.
+def never_pays(costs: Costs, margin: float, k_max: int) -> bool:
+    """Would no draft of up to `k_max` tokens pay even if all were accepted?
 
-    Counts of reached and accepted at each position, because acceptance is correlated in a block:
-    E(k) is not a sum of alpha^i. They are kept in memories that forget at different rates. Each
-    foretells the next block and is trusted as well as it did; a little trust is dealt out anew each
-    time (fixed share: Herbster and Warmuth 1998, "Tracking the Best Expert"). So short memories
-    take over within a few cycles of a change, and the longest in quiet. One that lost all trust
-    starts over from the counts of the best.
-
-    In a memory each position has a Beta posterior, its prior the mean of the position before: what
-    was never tried is taken to be like what was. The mean of a product of independent posteriors is
-    the product of their means, so that E(k) needs nothing else of them.
-
-    Attributes:
-        conditional: K chances, each given that the position before was accepted.
-        tokens: E(k) for k = 0 .. K, the correction or bonus included.
-        hopes: the same by the longest memory alone; 1 where that is not trusted.
+    Args:
+        margin: cycles are taken to be so many times as cheap.
     """
-
-    def __init__(self, k_max: int) -> None:
-        self._tried = np.zeros((len(_MEMORIES), k_max))
-        self._accepted = np.zeros_like(self._tried)
-        self._trust = np.full(len(_MEMORIES), 1.0 / len(_MEMORIES))
-        self._foretell()
-
-    def count(self, drafted: int, accepted: int, cut: float | None) -> None:
-        """Learn from a block.
-
-        Args:
-            cut: of a block cut short and accepted as a whole, the chance of the next token. It
-                stands for the outcome: else deep positions counted only where the draft is sure.
-        """
-        likelihood = self._means[:, :accepted].prod(axis=1)
-        if accepted < drafted:
-            likelihood = likelihood * (1.0 - self._means[:, accepted])
-        trust = self._trust * likelihood
-        self._trust = (1.0 - _SHARE) * trust / trust.sum() + _SHARE / len(_MEMORIES)
-        wrong = self._trust < _WRONG
-        self._tried[wrong] = self._tried[self._trust.argmax()]
-        self._accepted[wrong] = self._accepted[self._trust.argmax()]
-        self._tried *= _KEPT_COUNTS
-        self._accepted *= _KEPT_COUNTS
-        self._tried[:, : min(accepted + 1, drafted)] += 1.0
-        self._accepted[:, :accepted] += 1.0
-        if cut is not None:
-            self._tried[:, drafted] += 1.0
-            self._accepted[:, drafted] += cut
-        self._foretell()
-
-    def _foretell(self) -> None:
-        means: list[list[float]] = []
-        for tried, accepted in zip(self._tried.tolist(), self._accepted.tolist(), strict=True):
-            mean, count = _PRIOR, _PRIOR_COUNT
-            means.append([])
-            for n, k in zip(tried, accepted, strict=True):
-                mean, count = (k + count * mean) / (n + count), _BORROWED
-                means[-1].append(mean)
-        self._means = np.array(means)
-        chains = self._means.cumprod(axis=1)
-        reached = self._trust @ chains
-        self.conditional: Array = reached / [1.0, *reached[:-1]] if reached.size else reached
-        self.tokens: Array = np.cumsum([1.0, *reached])
-        self.hopes: Array = np.cumsum([1.0, *(chains[-1] * (self._trust[-1] >= _HOPE))])
+    plain = costs.cycle(0, changed=False)
+    return all(
+        margin * (k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, k_max + 1)
+    )
 
 
-class _Confidence:
-    """The draft's largest probability at a position, calibrated: the chance of acceptance there."""
-
-    def __init__(self) -> None:
-        self._tried = np.zeros(_BINS)
-        self._accepted = np.zeros(_BINS)
-
-    def acceptance(self, confidence: float) -> float:
-        """The record of confidences like this one; what all tokens came to as its prior.
-
-        Not the confidence itself: at temperature 0 a draft that is 40 % sure may be right nine
-        times in ten, and what is cut for want of confidence is never found to have been right.
-        """
-        i = self._bin(confidence)
-        usual = (self._accepted.sum() + confidence) / (self._tried.sum() + 1.0)
-        return float((self._accepted[i] + _BIN_COUNT * usual) / (self._tried[i] + _BIN_COUNT))
-
-    def count(self, confidences: Sequence[float], accepted: int) -> None:
-        self._tried *= _BIN_KEPT
-        self._accepted *= _BIN_KEPT
-        for i, confidence in enumerate(confidences[: accepted + 1]):
-            self._tried[self._bin(confidence)] += 1.0
-            self._accepted[self._bin(confidence)] += i < accepted
-
-    def _bin(self, confidence: float) -> int:
-        return min(int(confidence * _BINS), _BINS - 1)
+def check_outcome(outcome: Outcome, k_max: int) -> None:
+    """Raises ValueError unless 0 <= accepted <= drafted <= `k_max`."""
+    if not 0 <= outcome.accepted <= outcome.drafted <= k_max:
+        raise ValueError(
+            f"{outcome.accepted} of {outcome.drafted} drafted tokens accepted: cannot be"
+        )

@@ -13,9 +13,9 @@ import numpy as np
 
 from spec_cpu import cost, defaults
 from spec_cpu.cost import Costs
-from spec_cpu.cost_cache import CostCache
+from spec_cpu.cost_cache import known_or_measured
 from spec_cpu.decode import Cycle, cycles
-from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.draft.base import Drafter
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
@@ -27,6 +27,7 @@ from spec_cpu.schedule import Pinned, Schedule, Scheduler
 from spec_cpu.stats import Stats
 from spec_cpu.text import Origin, Piece, TextStream
 from spec_cpu.verify import RULES
+from spec_cpu.weigh import Weigher
 
 _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
 
@@ -74,7 +75,7 @@ class Session:
         self,
         target: Model,
         context: Context,
-        drafter: ModelDrafter | None,
+        drafter: Drafter | None,
         *,
         k: int | None,
         rule: str,
@@ -106,7 +107,7 @@ class Session:
         self._context = context
         self._sampling = sampling
         self._rng = np.random.default_rng(self.seed)
-        self._sequence = KVSequence(context)
+        self._sequence = KVSequence(context, branches=range(1, context.n_seq))
         self._plain_step: float | None = None
         self._timed_to = 0  # tokens of context up to which it holds
 
@@ -211,7 +212,7 @@ class Session:
             if this == self._answers:
                 self._keep(None if raw else prompt, answer, stream)
 
-    def _drafter_for(self, k: int | None) -> ModelDrafter | None:
+    def _drafter_for(self, k: int | None) -> Drafter | None:
         """None where it will never be asked: then it need not read the prompt either."""
         never = k == 0 or (k is None and self._schedule is not None and self._schedule.hopeless)
         return None if never else self.drafter
@@ -235,7 +236,7 @@ class Session:
 
     def _steps(
         self,
-        drafter: ModelDrafter | None,
+        drafter: Drafter | None,
         prompt: list[int],
         max_tokens: int,
         stream: TextStream,
@@ -308,7 +309,7 @@ class Session:
             self.notices.append(notice)
 
     def _prefill(
-        self, tokens: list[int], drafter: ModelDrafter | None, progress: Progress | None
+        self, tokens: list[int], drafter: Drafter | None, progress: Progress | None
     ) -> None:
         """Bring the caches to the prompt without its last token, and time a plain step there.
 
@@ -335,12 +336,19 @@ class Session:
         """The session's own schedule; the first time its costs are looked up or measured."""
         if self._schedule is None:
             start = perf_counter()
-            k_max = defaults.MAX_AUTO_DRAFT_TOKENS
+            k_max = self.most_drafted
             costs = self._costs(k_max + 1, last, progress)
-            self._schedule = Scheduler(costs, k_max=k_max, repeatable=self._repeatable)
+            kind = Weigher if self.drafter and self.drafter.free else Scheduler
+            self._schedule = kind(costs, k_max=k_max, repeatable=self._repeatable)
             for stats in (self.stats, self.total):
                 stats.calibrate += perf_counter() - start
         return self._schedule
+
+    @property
+    def most_drafted(self) -> int:
+        """The most tokens that are drafted a cycle where k is chosen."""
+        free = self.drafter is not None and self.drafter.free
+        return defaults.MAX_LOOKUP_NODES if free else defaults.MAX_AUTO_DRAFT_TOKENS
 
     @property
     def why_plain(self) -> str | None:
@@ -378,19 +386,16 @@ class Session:
         """Costs known to the session or the disk, or measured where both sequences end now."""
         if self.costs and len(self.costs.passes) >= max_width:
             return self.costs
-        draft = self.drafter.sequence if self.drafter else None
-        cache = CostCache(self._context, draft.context if draft else None)
-        costs = None if self._recalibrate else cache.read(max_width)
-        if costs is None:
-            costs = cost.measure(
-                self._sequence,
-                token,
-                max_width=max_width,
-                pipeline=Pipeline(self._sampling),
-                draft=draft,
-                progress=_seconds(progress, "measuring this machine"),
-            )
-            self._notify(cache.write(costs))
+        costs, notice = known_or_measured(
+            self._sequence,
+            token,
+            max_width=max_width,
+            pipeline=Pipeline(self._sampling),
+            draft=self.drafter.sequence if self.drafter else None,
+            anew=self._recalibrate,
+            progress=_seconds(progress, "measuring this machine"),
+        )
+        self._notify(notice)
         window = self.drafter.window if self.drafter else None
         self.costs = replace(costs, draft_window=window)
         return self.costs
@@ -399,7 +404,7 @@ class Session:
 def _origins(cycle: Cycle) -> list[Origin]:
     if not cycle.drafted:
         return ["plain"]
-    last: Origin = "bonus" if cycle.accepted == cycle.drafted else "correction"
+    last: Origin = "bonus" if cycle.accepted == cycle.tried else "correction"
     accepted: list[Origin] = ["accepted"] * cycle.accepted
     return [*accepted, last]
 

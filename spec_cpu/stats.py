@@ -89,7 +89,7 @@ class Stats:
             self._passes[width] += times
 
     def _count_positions(self, cycle: Cycle) -> None:
-        missing = cycle.drafted - len(self.tried_by_position)
+        missing = cycle.depth - len(self.tried_by_position)
         self.tried_by_position += [0] * missing
         self.accepted_by_position += [0] * missing
         for i in range(cycle.tried):

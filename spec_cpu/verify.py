@@ -1,9 +1,11 @@
 """The rejection rules: which drafted tokens stay, and the token that follows them.
 
-Pure functions of (tokens, p, q, rng) without a model. For tokens x_1 .. x_k: `p[i]` is the target's
-distribution after the first i of them (k + 1 in all), `q[i]` the one that x_{i+1} was drawn from (k
-in all). Rules that stop early read only the p they need, so `p` may be computed lazily. Every rule
-gives text distributed as the target's, for any q.
+Pure functions without a model. `p[0]` is the target's distribution after the text and `p[i + 1]`
+after node i of the tree, so in a chain after the first i + 1 tokens; `q[i]` is the one that node i
+was drawn from. Rules that stop early read only the p they need, so `p` may be computed lazily.
+Every rule gives text distributed as the target's, for any q.
+
+The rules for a chain take (tokens, p, q, rng), those for a tree (tree, p, rng).
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spec_cpu.sampling import Distribution
+from spec_cpu.sampling import Distribution, point_mass
+from spec_cpu.tree import ROOT, TokenTree
 
 Rule = Callable[
     [Sequence[int], Sequence[Distribution], Sequence[Distribution], np.random.Generator], "Verdict"
@@ -22,10 +25,20 @@ Rule = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`accepted` drafted tokens stay; `token` follows: the bonus if all stay, else a correction."""
+    """The drafted tokens that stay, and the one that follows them.
 
-    accepted: int
+    Attributes:
+        path: the accepted nodes, from the top; of a chain the first few: a range.
+        token: the bonus if the path ends at a leaf, else a correction.
+    """
+
+    path: Sequence[int]
     token: int
+
+    @property
+    def accepted(self) -> int:
+        """How many stay."""
+        return len(self.path)
 
 
 def verify_tokens(
@@ -41,8 +54,8 @@ def verify_tokens(
     """
     for i, token in enumerate(tokens):
         if rng.random() * q[i].prob(token) >= p[i].prob(token):
-            return Verdict(i, _draw_residual(p[i], q[i], 1.0, rng))
-    return Verdict(len(tokens), p[len(tokens)].sample(rng))
+            return Verdict(range(i), _residual(p[i], q[i], 1.0).sample(rng))
+    return Verdict(range(len(tokens)), p[len(tokens)].sample(rng))
 
 
 def verify_block(
@@ -66,8 +79,8 @@ def verify_block(
         if rng.random() < (ratio if i == k else _pass_chance(p[i], q[i], ratio)):
             accepted, accepted_ratio = i, ratio
     if accepted == k:
-        return Verdict(k, p[k].sample(rng))
-    return Verdict(accepted, _draw_residual(p[accepted], q[accepted], accepted_ratio, rng))
+        return Verdict(range(k), p[k].sample(rng))
+    return Verdict(range(accepted), _residual(p[accepted], q[accepted], accepted_ratio).sample(rng))
 
 
 def _pass_chance(p: Distribution, q: Distribution, ratio: float) -> float:
@@ -78,40 +91,81 @@ def _pass_chance(p: Distribution, q: Distribution, ratio: float) -> float:
     return excess / rest if rest > 0.0 else 1.0
 
 
-def verify_chosen(
-    tokens: Sequence[int], p: Sequence[Distribution], rng: np.random.Generator
-) -> Verdict:
-    """Tokens that were chosen, not drawn (q is a point mass): draw y from p, go on while y = x.
+def verify_chosen(tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
+    """Tokens that were chosen, not drawn (q is a point mass): draw y ~ p, descend to the child y.
 
-    The same as `verify_tokens` with a point mass for q, with one draw less: accepting with p(x)
-    and replacing from p without x.
+    On a chain the same as `verify_tokens` with a point mass for q, with one draw less: accepting
+    with p(x) and replacing from p without x. Siblings must differ for any but the first to count.
     """
-    for i, token in enumerate(tokens):
-        drawn = p[i].sample(rng)
-        if drawn != token:
-            return Verdict(i, drawn)
-    return Verdict(len(tokens), p[len(tokens)].sample(rng))
+    return _descend(tree, lambda row: p[row].sample(rng))
 
 
-def verify_greedy(tokens: Sequence[int], argmax: Callable[[int], int]) -> Verdict:
+def verify_greedy(tree: TokenTree, argmax: Callable[[int], int]) -> Verdict:
     """Temperature 0, where every rule collapses to "equal to the target's argmax".
 
     Args:
-        argmax: the target's likeliest token after the first i drafted ones; asked up to the first
-            that differs.
+        argmax: the target's likeliest token by the p of this index; asked only along the path.
     """
-    for i, token in enumerate(tokens):
-        best = argmax(i)
-        if best != token:
-            return Verdict(i, best)
-    return Verdict(len(tokens), argmax(len(tokens)))
+    return _descend(tree, argmax)
 
 
-def _draw_residual(p: Distribution, q: Distribution, scale: float, rng: np.random.Generator) -> int:
-    """Draw from norm((scale p - q)+)."""
+def _descend(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
+    path: list[int] = []
+    node: int | None = ROOT
+    while node is not None:
+        token = choose(node + 1)
+        node = tree.child(node, token)
+        if node is not None:
+            path.append(node)
+    return Verdict(path, token)
+
+
+def verify_siblings(
+    tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator
+) -> Verdict:
+    """Drawn siblings in turn: accept x with probability min(1, p(x) / q(x)), else reduce p.
+
+    What a rejection leaves, norm((p - q)+), stands for p where the next sibling is tried, and the
+    token that replaces them all is drawn from it. Exact if the q of each node is the distribution
+    that it was drawn from, given the siblings before it: the same for all with replacement, without
+    it renormalised over what was left. Recursive rejection: Miao et al. 2024, "SpecInfer",
+    algorithm 2 (with replacement); Jeon et al. 2024, "Recursive Speculative Decoding" (without).
+    """
+    q = tree.q if tree.q is not None else [point_mass(token) for token in tree.tokens]
+    path: list[int] = []
+    node = ROOT
+    while True:
+        left = p[node + 1]
+        for child in tree.children(node):
+            if rng.random() * q[child].prob(tree.tokens[child]) < left.prob(tree.tokens[child]):
+                path.append(child)
+                break
+            left = _residual(left, q[child], 1.0)
+        else:
+            return Verdict(path, left.sample(rng))
+        node = path[-1]
+
+
+def acceptance(tree: TokenTree, node: int, p: Distribution) -> float:
+    """The chance that a child of `node` is accepted, over the draws that the rule makes.
+
+    For a single drawn child sum min(p, q); given what was drawn before each, if there are several.
+    """
+    children = tree.children(node)
+    if tree.q is None:
+        return sum(p.prob(token) for token in {tree.tokens[child] for child in children})
+    missed = 1.0
+    for child in children:
+        missed *= 1.0 - p.overlap(tree.q[child])
+        p = p if child == children[-1] else _residual(p, tree.q[child], 1.0)
+    return 1.0 - missed
+
+
+def _residual(p: Distribution, q: Distribution, scale: float) -> Distribution:
+    """norm((scale p - q)+)."""
     excess = p.excess(q, scale)
     # The excess can only vanish through rounding, where p and q agree: then p is right.
-    return (p.reweighted(excess) if excess.any() else p).sample(rng)
+    return p.reweighted(excess) if excess.any() else p
 
 
 RULES: dict[str, Rule] = {"block": verify_block, "token": verify_tokens}

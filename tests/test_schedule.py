@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from spec_cpu.cost import Costs
-from spec_cpu.schedule import Pinned, Scheduler
+from spec_cpu.schedule import Outcome, Pinned, Scheduler
 
 K = 8
 WIDTHS = np.arange(1, K + 2)
@@ -72,7 +72,7 @@ def play(
         draft = k * true.draft_step + (true.reading(missed) if k else 0.0)
         target = true.passes[k] + (k != last) * true.rebuild
         slow_draft, slow_target = noise(len(rows)) if noise else (1.0, 1.0)
-        scheduler.observe(k, accepted, draft * slow_draft, target * slow_target)
+        scheduler.observe(Outcome(k, accepted, draft * slow_draft, target * slow_target))
         rows.append((accepted + 1, draft + target, k, accepted))
         missed = 0 if k else missed + 1
         last = k
@@ -300,7 +300,7 @@ def test_pinned_is_pinned(pinned: int) -> None:
         assert scheduler.next_k(100) == pinned
         assert scheduler.next_k(3) == min(pinned, 3)
         assert scheduler.worth_another(min(pinned, 3) - 1, 0.0, 0.0)
-        scheduler.observe(pinned, 0, 1.0, 1.0)
+        scheduler.observe(Outcome(pinned, 0, 1.0, 1.0))
     assert scheduler.reason is None
 
 
@@ -311,7 +311,7 @@ def test_room_is_respected() -> None:
         room = int(rng.integers(-1, 12))
         k = scheduler.next_k(room)
         assert 0 <= k <= max(0, min(room, K))
-        scheduler.observe(k, k, 0.02 * k, CURVES["flat"][k])
+        scheduler.observe(Outcome(k, k, 0.02 * k, CURVES["flat"][k]))
 
 
 def test_it_is_deterministic() -> None:
@@ -341,6 +341,10 @@ def test_the_reason_says_why_it_is_off() -> None:
     assert good.reason is None
 
 
+def tried(confidences: Sequence[float], accepted: int) -> list[tuple[float, bool]]:
+    return [(x, i < accepted) for i, x in enumerate(confidences[: accepted + 1])]
+
+
 def warm(rebuild: float, c: float = 0.3, cycles: int = 60) -> tuple[Scheduler, int]:
     """A scheduler that holds a width, where tokens are accepted as their confidence says."""
     true = costs("kernel", c, rebuild)
@@ -352,7 +356,7 @@ def warm(rebuild: float, c: float = 0.3, cycles: int = 60) -> tuple[Scheduler, i
         confidences = [float(x) for x in rng.choice([0.6, 0.97], k, p=[0.2, 0.8])]
         misses = rng.random(k) >= confidences
         accepted = int(misses.argmax()) if misses.any() else k
-        scheduler.observe(k, accepted, c * k, true.passes[k], confidences)
+        scheduler.observe(Outcome(k, accepted, c * k, true.passes[k], tried(confidences, accepted)))
     return scheduler, scheduler.next_k(100)
 
 
@@ -382,8 +386,8 @@ def test_confidence_is_calibrated_by_the_record() -> None:
     scheduler = Scheduler(costs("flat", 0.02), k_max=K)
     assert scheduler.acceptance(0.9) == pytest.approx(0.9)
     for _ in range(100):
-        scheduler.observe(1, 0, 0.02, 1.06, [0.9])
-        scheduler.observe(1, 1, 0.02, 1.06, [0.3])
+        scheduler.observe(Outcome(1, 0, 0.02, 1.06, [(0.9, False)]))
+        scheduler.observe(Outcome(1, 1, 0.02, 1.06, [(0.3, True)]))
     assert scheduler.acceptance(0.9) < 0.1
     assert scheduler.acceptance(0.3) > 0.9
     assert scheduler.acceptance(0.6) == pytest.approx(0.5, abs=0.1), "what is usual, unless known"
@@ -396,8 +400,8 @@ def test_repeatable_choices_do_not_depend_on_time() -> None:
         k = quick.next_k(100)
         assert slow.next_k(100) == k
         accepted = int(rng.integers(0, k + 1))
-        quick.observe(k, accepted, 0.1 * k, 1.0)
-        slow.observe(k, accepted, 9.0 * k, float(rng.random()) + 0.1)
+        quick.observe(Outcome(k, accepted, 0.1 * k, 1.0))
+        slow.observe(Outcome(k, accepted, 9.0 * k, float(rng.random()) + 0.1))
 
 
 @pytest.mark.parametrize("c", [0.1, 0.3])
@@ -427,7 +431,8 @@ def _cutting(c: float, seed: int, cut: bool) -> float:
         block = accepted_at[t : t + drafted]
         accepted = drafted if block.all() else int(block.argmin())
         confidences = [float(x) for x in sure[t : t + drafted]]
-        scheduler.observe(drafted, accepted, c * drafted, true.passes[drafted], confidences)
+        known = tried(confidences, accepted)
+        scheduler.observe(Outcome(drafted, accepted, c * drafted, true.passes[drafted], known))
         seconds += true.cycle(drafted, changed=False)
         t += accepted + 1
     return t / seconds
@@ -441,8 +446,8 @@ def _cutting(c: float, seed: int, cut: bool) -> float:
         lambda: Costs([1.0, 2.0], -0.1, 0.0, 0.0, 0.0),
         lambda: Scheduler(costs("flat", 0.1), k_max=-1),
         lambda: Scheduler(costs("flat", 0.1), k_max=9),
-        lambda: Scheduler(costs("flat", 0.1), k_max=2).observe(1, 2, 0.1, 1.0),
-        lambda: Scheduler(costs("flat", 0.1), k_max=2).observe(3, 2, 0.1, 1.0),
+        lambda: Scheduler(costs("flat", 0.1), k_max=2).observe(Outcome(1, 2, 0.1, 1.0)),
+        lambda: Scheduler(costs("flat", 0.1), k_max=2).observe(Outcome(3, 2, 0.1, 1.0)),
     ],
 )
 def test_what_cannot_be_is_refused(build: Callable[[], object]) -> None:

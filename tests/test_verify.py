@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from spec_cpu.sampling import Distribution, point_mass
+from spec_cpu.tree import TokenTree
 from spec_cpu.verify import RULES, Rule, Verdict, verify_chosen
 
 N = 3  # tokens whose joint distribution is compared
@@ -150,7 +151,7 @@ def chosen(q_argmax: Callable[[Text], int]) -> Language:
 def verify_chosen_as_rule(
     tokens: list[int], p: list[Distribution], _q: list[Distribution], rng: np.random.Generator
 ) -> Verdict:
-    return verify_chosen(tokens, p, rng)
+    return verify_chosen(TokenTree(tokens), p, rng)
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -166,7 +167,7 @@ def no_residual(
 ) -> Verdict:
     """A wrong rule: what replaces a rejected token comes from p, not from what q left of it."""
     verdict = RULES["token"](tokens, p, q, rng)
-    return Verdict(verdict.accepted, p[verdict.accepted].sample(rng))
+    return Verdict(verdict.path, p[verdict.accepted].sample(rng))
 
 
 def wrong_scale(
@@ -178,9 +179,7 @@ def wrong_scale(
         return verdict
     excess = p[verdict.accepted].excess(q[verdict.accepted])
     left = p[verdict.accepted]
-    return Verdict(
-        verdict.accepted, (left.reweighted(excess) if excess.any() else left).sample(rng)
-    )
+    return Verdict(verdict.path, (left.reweighted(excess) if excess.any() else left).sample(rng))
 
 
 @pytest.mark.parametrize("rule", [no_residual, wrong_scale])
@@ -239,8 +238,9 @@ def test_greedy_is_equality_with_the_argmax(rule: str) -> None:
     p = [point_mass(token) for token in (5, 7, 9)]
     for tokens, accepted, token in [([5, 7], 2, 9), ([5, 8], 1, 7), ([4, 7], 0, 5)]:
         q = [point_mass(token) for token in tokens]
-        assert RULES[rule](tokens, p, q, rng) == Verdict(accepted, token)
-        assert verify_chosen(tokens, p, rng) == Verdict(accepted, token)
+        assert RULES[rule](tokens, p, q, rng) == Verdict(range(accepted), token)
+        chosen = verify_chosen(TokenTree(tokens), p, rng)
+        assert (chosen.accepted, chosen.token) == (accepted, token)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -260,5 +260,5 @@ def test_p_is_asked_for_only_as_far_as_a_rule_reads() -> None:
             return super().__getitem__(i)
 
     p = Lazy(point_mass(token) for token in (1, 2, 3))
-    verify_chosen([0, 2], p, np.random.default_rng(0))
+    verify_chosen(TokenTree([0, 2]), p, np.random.default_rng(0))
     assert asked == [0]

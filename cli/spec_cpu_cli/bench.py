@@ -46,10 +46,9 @@ class _Asked:
     max_tokens: int
     seed: int
 
-    @property
-    def max_width(self) -> int:
+    def max_width(self, session: Session) -> int:
         """Tokens in the widest pass whose cost has to be known."""
-        return 1 + max(defaults.MAX_AUTO_DRAFT_TOKENS, *(pin or 0 for pin in self.pins))
+        return 1 + max(session.most_drafted, *(pin or 0 for pin in self.pins))
 
 
 @dataclass(slots=True)
@@ -80,6 +79,7 @@ def bench(
     threads: opt.Threads = None,
     kernels: opt.Kernels = defaults.KERNELS,
     draft_tokens: opt.DraftTokens = None,
+    lookup: opt.Lookup = None,
     recalibrate: opt.Recalibrate = False,
     rule: opt.Rule = defaults.RULE,
     seed: Annotated[int, typer.Option("--seed", min=0)] = 1,
@@ -164,6 +164,7 @@ def bench(
         rule=rule,
         seed=None,
         system=None,
+        lookup=lookup,
         recalibrate=recalibrate,
         verbose=verbose,
         progress=not quiet,
@@ -256,12 +257,13 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
     if drafter is None:
         why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
         raise UsageError(f"bench compares a draft with none: {why}")
-    setting = _setting(session, drafter.model.path, asked, temperature)
+    model = drafter.model
+    setting = _setting(session, model.path if model else None, asked, temperature)
     measured = _measure(session, asked, setting, show=show)
     rounds, pin = measured.rounds, asked.pins[0]
     return Report(
         target=asdict(session.target.info),
-        draft=asdict(drafter.model.info),
+        draft=asdict(model.info) if model else None,
         settings={
             "temperature": temperature,
             "k": pin,
@@ -281,7 +283,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
     )
 
 
-def _setting(session: Session, draft: Path, asked: _Asked, temperature: float) -> Setting:
+def _setting(session: Session, draft: Path | None, asked: _Asked, temperature: float) -> Setting:
     from spec_cpu.rivals import DRAFT_TOKENS, Setting
 
     return Setting(
@@ -305,8 +307,9 @@ def _measure(session: Session, asked: _Asked, setting: Setting, *, show: bool) -
     with ExitStack() as stack:
         report = stack.enter_context(progress_bar(show=show))
         report = stack.enter_context(Interrupt()).checked(report)
-        depth = max(1, min(defaults.PLAN_DEPTH, session.n_ctx - asked.max_width - 1))
-        costs = session.calibrate(asked.max_width, depth=depth, progress=report)
+        width = asked.max_width(session)
+        depth = max(1, min(defaults.PLAN_DEPTH, session.n_ctx - width - 1))
+        costs = session.calibrate(width, depth=depth, progress=report)
         rivals = stack.enter_context(open_rivals(asked.against, asked.llama_cpp, setting))
         measured = _Measured(costs, [rival.name for rival in rivals])
         try:

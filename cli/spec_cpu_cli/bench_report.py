@@ -36,12 +36,13 @@ class Report:
     """All that was measured at one temperature.
 
     Attributes:
+        draft: None where there is no draft model.
         settings: as the JSON object has them: `k` is what was pinned, None for auto.
         results: by category, `overall` last.
     """
 
     target: dict[str, Any]
-    draft: dict[str, Any]
+    draft: dict[str, Any] | None
     settings: dict[str, Any]
     peak_memory: int
     results: dict[str, Result]
@@ -76,7 +77,7 @@ def as_json(report: Report) -> dict[str, Any]:
     """The object that `--json` prints."""
     categories = {name: asdict(result) for name, result in report.results.items()}
     costs = report.costs
-    found = {
+    found: dict[str, Any] = {
         "target": report.target,
         "draft": report.draft,
         "settings": report.settings,

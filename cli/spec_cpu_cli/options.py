@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,7 +35,8 @@ Draft = Annotated[
     typer.Option(
         "--draft",
         "-d",
-        help="A small model of the same family, likewise; `none` to decode plainly.",
+        help="A small model of the same family, likewise; `ngram` to draft from the text itself, "
+        "the default for a --target; `none` to decode plainly.",
         rich_help_panel=_MODELS,
     ),
 ]
@@ -88,6 +90,15 @@ Recalibrate = Annotated[
     bool,
     typer.Option(
         "--recalibrate", help="Measure what passes cost here anew.", rich_help_panel=_DRAFTING
+    ),
+]
+Lookup = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--lookup",
+        help="A text for `--draft ngram` to draft from as well, such as one that is to be "
+        "rewritten. May be repeated.",
+        rich_help_panel=_DRAFTING,
     ),
 ]
 Rule = Annotated[
@@ -174,7 +185,7 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
     if pair is not None and target is not None:
         raise UsageError("--pair names the target already: give --pair or --target, not both")
     if target is None:
-        if draft not in (None, NO_DRAFT) and pair is None:
+        if draft not in (None, NO_DRAFT, defaults.NGRAM) and pair is None:
             raise UsageError("--draft needs a --target to draft for")
         from spec_cpu.catalog import load_catalog
 
@@ -183,9 +194,9 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
     if draft is None:
         return ModelChoice(
             target,
-            None,
-            "decoding plainly: give --draft a small GGUF of the same family to speculate "
-            "(`spec-cpu models list` shows pairs)",
+            defaults.NGRAM,
+            "drafting from the text itself: give --draft a small GGUF of the same family to draft "
+            "with a model (`spec-cpu models list` shows pairs)",
         )
     return ModelChoice(target, _unless_none(draft))
 
@@ -244,11 +255,14 @@ def open_session(
     sampling: SamplingParams,
     seed: int | None,
     system: str | None,
+    lookup: Sequence[Path] | None,
     recalibrate: bool,
     verbose: bool,
     progress: bool,
 ) -> Session:
     """Fetch and load the chosen models, with bars for both if `progress` is set."""
+    if lookup and choice.draft != defaults.NGRAM:
+        raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
     from spec_cpu.fetch import resolve
     from spec_cpu.llama import log
     from spec_cpu.loading import load
@@ -259,7 +273,9 @@ def open_session(
     log.on_abort(_leave)
     with download_progress(show=progress) as report:
         target = resolve(choice.target, report)
-        draft = None if choice.draft is None else resolve(choice.draft, report)
+        draft: str | Path | None = choice.draft
+        if choice.draft not in (None, defaults.NGRAM):
+            draft = resolve(choice.draft, report)
     with progress_bar(show=progress) as report, Interrupt() as interrupt:
         session = load(
             target,
@@ -273,6 +289,7 @@ def open_session(
             sampling=sampling,
             seed=seed,
             system=system,
+            lookup=lookup or (),
             recalibrate=recalibrate,
             progress=interrupt.checked(report),
         )

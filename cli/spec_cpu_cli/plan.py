@@ -69,6 +69,7 @@ def plan(
         sampling=SamplingParams(),
         seed=None,
         system=None,
+        lookup=None,
         recalibrate=recalibrate,
         verbose=verbose,
         progress=not quiet,

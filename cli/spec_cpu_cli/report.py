@@ -9,6 +9,7 @@ from typing import Any
 from spec_cpu.session import Session
 from spec_cpu.stats import Stats
 
+_FREE = 0.02  # a draft step that takes less, in target steps, is not what is in the way
 _WORTH = 1.05  # a speedup below this is not called one
 
 
@@ -62,6 +63,9 @@ def summary(stats: Stats, why_plain: str | None) -> Iterator[str]:
 def _advice(stats: Stats) -> Iterator[str]:
     if stats.speedup is None or stats.speedup >= _WORTH or stats.c is None:
         return
+    if stats.c < _FREE:
+        yield "Drafting brought little here: too few tokens were accepted for what a pass costs."
+        return
     verify = (
         f", a pass over {stats.k + 1} tokens {stats.verify_cost:.1f}" if stats.verify_cost else ""
     )
@@ -74,6 +78,7 @@ def _advice(stats: Stats) -> Iterator[str]:
 def as_json(session: Session, text: str) -> dict[str, Any]:
     """The object that `--json` prints: the latest answer of `session`."""
     stats = session.stats
+    model = session.drafter.model if session.drafter else None
     return {
         "text": text,
         "prompt_tokens": stats.prompt_tokens,
@@ -105,7 +110,8 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "speedup_theory": stats.speedup_theory,
         "speedup_textbook": stats.speedup_textbook,
         "target": asdict(session.target.info),
-        "draft": asdict(session.drafter.model.info) if session.drafter else None,
+        "drafter": session.drafter.name if session.drafter else None,
+        "draft": asdict(model.info) if model else None,
         "notices": session.notices,
     }
 

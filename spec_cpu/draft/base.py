@@ -7,7 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from spec_cpu.llama.sequence import PrefillProgress
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
@@ -17,7 +18,30 @@ class Drafter(Protocol):
     """Proposes the next tokens of a text that it follows along.
 
     `begin` once a text, then `propose` (when drafting) and `commit` once a cycle.
+
+    Attributes:
+        name: what people call it.
+        free: proposing takes no time worth counting, so that whatever it proposes is weighed
+            afterwards (see `weigh`).
+        model: whose passes draft; None: no model's.
+        sequence: its own sequence there, to measure what its passes cost.
+        window: tokens that it reads, at most, to take up drafting again.
     """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def free(self) -> bool: ...
+
+    @property
+    def model(self) -> Model | None: ...
+
+    @property
+    def sequence(self) -> KVSequence | None: ...
+
+    @property
+    def window(self) -> int | None: ...
 
     def begin(self, prompt: Sequence[int], progress: PrefillProgress | None = None) -> None:
         """Take up a text. What is already known of it from the last one may be kept."""

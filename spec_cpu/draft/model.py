@@ -28,6 +28,9 @@ class ModelDrafter:
     acceptance only.
     """
 
+    name = "model"
+    free = False
+
     def __init__(self, model: Model, context: Context, *, n_vocab: int) -> None:
         """Draft with `model` through `context`, both closed by `close`.
 

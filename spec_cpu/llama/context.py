@@ -62,6 +62,7 @@ class Context:
         self.model = model
         self.n_ctx = n_ctx
         self.n_batch = min(n_batch, n_ctx)
+        self.n_seq = n_seq
         self.max_outputs = min(max_outputs, self.n_batch)
         self.threads = machine.physical_cores() if threads is None else threads
         self._n_vocab = model.vocab.n
@@ -190,6 +191,10 @@ class Context:
             Whether it was done: a recurrent memory can only be forgotten as a whole (`n` = 0).
         """
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, n, -1))
+
+    def copy(self, source: int, to: int, begin: int, end: int) -> None:
+        """Make positions `begin` .. `end` - 1 of sequence `source` part of `to`, without a copy."""
+        llama_cpp.llama_memory_seq_cp(self._memory, source, to, begin, end)
 
     def shift(self, begin: int, end: int, *, seq_id: int = 0) -> bool:
         """Forget positions `begin` .. `end` - 1 and move what follows down to close the gap.

@@ -45,13 +45,17 @@ class Models:
     draft: Path
 
     @property
-    def plain(self) -> list[str]:
+    def alone(self) -> list[str]:
         silent = ["--logit-bias", "0=-inf", "--logit-bias", "1=-inf"]  # <unk> and <s> have no text
         return ["-m", str(self.target), "-t", "1", *silent]
 
     @property
+    def plain(self) -> list[str]:
+        return [*self.alone, "-d", "none"]
+
+    @property
     def pair(self) -> list[str]:
-        return [*self.plain, "-d", str(self.draft), "-k", "4"]
+        return [*self.alone, "-d", str(self.draft), "-k", "4"]
 
 
 @dataclass(frozen=True, slots=True)

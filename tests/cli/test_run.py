@@ -304,7 +304,7 @@ def test_a_summary_follows_the_text(
 
 
 def test_without_a_draft_one_line_says_how_to_get_one(cli: Program, readable: Models) -> None:
-    done = cli("run", *readable.plain, "-n", "5", "why?")
+    done = cli("run", *readable.alone, "-n", "5", "why?")
     hints = [line for line in done.err.splitlines() if "--draft" in line]
     assert len(hints) == 1
     assert "spec-cpu models list" in hints[0]
