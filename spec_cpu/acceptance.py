@@ -18,6 +18,7 @@ _PRIOR, _PRIOR_COUNT = 0.6, 1.0  # acceptance at the first position, and the tri
 _BORROWED = 3.0  # trials that one position's mean is worth at the next
 
 _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
+_DOUBT = 0.3  # failures that were not seen: a passage that was copied so far will end
 _OUTCOME_KEPT = 0.96  # of what was learnt of a chance, from one outcome to the next
 
 
@@ -125,9 +126,10 @@ class Calibration:
         self._accepted = [0.0] * _BINS
 
     def acceptance(self, chance: float) -> float:
-        """The record of chances like this one; the chance itself as its prior."""
+        """The record of chances like this one; the chance itself, with some doubt, as its prior."""
         i = _bin(chance)
-        return (self._accepted[i] + _BIN_COUNT * chance) / (self._tried[i] + _BIN_COUNT)
+        given = self._accepted[i] + _BIN_COUNT * chance
+        return given / (self._tried[i] + _BIN_COUNT + _DOUBT)
 
     def count(self, tried: Sequence[tuple[float, bool]]) -> None:
         """Learn from tokens that were tried: the chance of each, and its fate."""

@@ -166,7 +166,8 @@ def _tried(tree: TokenTree, verdict: Verdict, tokens: list[int]) -> list[tuple[f
     stayed = set(follows)
     return [
         (tree.confidence[child], child in stayed)
-        for node in (ROOT, *follows)
+        # As far as the text goes: what would have followed its last token is not known yet.
+        for node, _ in zip((ROOT, *follows), tokens, strict=False)
         for child in tree.children(node)
     ]
 

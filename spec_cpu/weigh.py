@@ -1,13 +1,16 @@
 """How much of a free proposal to verify: the schedule of drafters that take no time of their own.
 
 What a look-up proposes, and how sure it is, differs from one cycle to the next far more than a
-model's drafts do, and costs nothing. So it is made first and weighed then. A node is worth its
-place in the pass if the chance that it is reached and accepted brings more tokens than the seconds
-it adds would bring at the usual rate; the chance is judged by what became of nodes like it. Where V
-is steep that leaves a short chain or nothing, where it is flat a wide tree: there is no other rule.
+model's drafts do, and costs next to nothing. So it is made first and weighed then. A node is worth
+its place in the pass if the chance that it is reached and accepted brings more tokens than the
+seconds it adds would bring at the usual rate; the chance is judged by what became of nodes like it.
+Where V is steep that leaves a short chain or nothing, where it is flat a wide tree: there is no
+other rule.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from spec_cpu.acceptance import Calibration
 from spec_cpu.cost import Costs
@@ -16,8 +19,10 @@ from spec_cpu.purse import Purse
 from spec_cpu.schedule import HOPELESS, MARGIN, Outcome, check_outcome, never_pays
 from spec_cpu.tree import TokenTree
 
+_GAIN = 0.05  # tokens that a draft must be expected to bring beyond its price
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
 _RECORD = 16.0  # plain steps that the record begins with
+_LEARNT = 0.2  # of a new observation, where a mean is kept
 _IDLE = 24  # cycles without a draft after which it is said why
 
 
@@ -44,6 +49,9 @@ class Weigher:
         self._n = 0  # nodes in the last pass
         self._fresh = True
         self._idle = 0  # cycles since nodes were verified
+        self._rebuild = costs.rebuild
+        self._last_plain = 0.0  # seconds
+        self._look = 0.0  # seconds that looking up takes
         self._purse = Purse(self._plain)
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
 
@@ -55,10 +63,14 @@ class Weigher:
         return "the text does not repeat itself enough" if self._idle >= _IDLE else None
 
     def next_k(self, room: int) -> int:
-        """Nodes to propose, at most."""
+        """Nodes to propose: no more than can be tried, for each takes a moment to look up."""
         if self.hopeless or self._fresh:  # the first pass is one that others can be compared with
             return 0
-        return max(0, min(self._k_max, room))
+        n = 0
+        most = min(self._k_max, room)
+        while n < most and self._purse.bears(self._loss(n + 1) + self._look):
+            n += 1
+        return n
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
         """Proposing costs nothing: yes."""
@@ -70,22 +82,21 @@ class Weigher:
 
     def worth(self, tree: TokenTree) -> int:
         """How many nodes of `tree`, whose first are the best, the target should score."""
-        best, most = 0, 1.0 - self._rate * self._cycle(0, 1.0)
-        expected = 1.0
+        expected = [1.0]
         reach: list[float] = []
-        for node, (parent, confidence) in enumerate(
-            zip(tree.parents, tree.confidence, strict=True)
-        ):
+        for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
             before = 1.0 if parent < 0 else reach[parent]
             reach.append(before * self.acceptance(confidence))
-            expected += reach[node]
-            n = node + 1
-            if n > self._k_max or not self._purse.bears(self._loss(n)):
-                break
-            worth = expected - self._rate * self._cycle(n, expected)
-            if worth > most:
-                best, most = n, worth
-        return best
+            expected.append(expected[-1] + reach[-1])
+        seconds = [self._cycle(n, tokens) for n, tokens in enumerate(expected)]
+        # A text gets worse, too: what was usual must not make the best there is now look poor.
+        here = max(tokens / took for tokens, took in zip(expected, seconds, strict=True))
+        rate = min(self._rate, max(here, 1.0 / self._plain))
+        worth = [
+            tokens - rate * took - _GAIN * (n > 0)
+            for n, (tokens, took) in enumerate(zip(expected, seconds, strict=True))
+        ]
+        return worth.index(max(worth))
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle.
@@ -100,15 +111,26 @@ class Weigher:
         n, tokens = outcome.drafted, outcome.accepted + 1
         changed = n != self._n
         seconds = self._pass(n) + tokens * self._costs.row
-        self._purse.settle(self._plain, tokens, seconds)
+        looking = 0.0 if self._repeatable else outcome.seconds_draft
+        self._look += _LEARNT * (looking - self._look)
+        self._purse.settle(self._plain, tokens, seconds + looking)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         self._calibration.count(outcome.tried)
         self._idle = 0 if n else self._idle + 1
-        if not self._repeatable and not changed:  # else it built a graph, too
-            self._pace.target(outcome.seconds_target, n + 1)
-            self._costs = self._pace.corrected()
+        if not self._repeatable:
+            self._correct(n, outcome.seconds_target, changed)
         self._n = n
+
+    def _correct(self, n: int, seconds: float, changed: bool) -> None:
+        """Learn what passes take, those of new widths as well: here widths hardly ever repeat."""
+        if n == 0 and not changed:
+            self._last_plain = seconds
+        elif n == 0 and self._last_plain:
+            extra = min(max(0.0, seconds / self._last_plain - 1.0), 1.0) * self._costs.passes[0]
+            self._rebuild += _LEARNT * (extra - self._rebuild)
+        self._pace.target(max(0.0, seconds - changed * self._rebuild), n + 1)
+        self._costs = replace(self._pace.corrected(), rebuild=self._rebuild)
 
     @property
     def _plain(self) -> float:

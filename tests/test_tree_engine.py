@@ -20,7 +20,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned, Schedule
+from spec_cpu.schedule import Outcome, Pinned, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.verify import RULES
 
@@ -75,6 +75,7 @@ def start(
     max_tokens: int,
     k: int = 8,
     pause: int | None = None,
+    schedule: Schedule | None = None,
 ) -> list[Cycle]:
     """Cycles up to `max_tokens`, or until `pause` tokens are there."""
     target.reuse(prompt[:-1])
@@ -86,7 +87,7 @@ def start(
         target,
         drafter,
         prompt,
-        schedule=Pinned(k),
+        schedule=schedule or Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES["block"],
         rng=rng,
@@ -196,6 +197,49 @@ def test_the_context_is_never_exceeded(models: Path) -> None:
     done = start(sequence, NgramDrafter(), prompt, params=params, rng=rng, max_tokens=99)
     close(sequence)
     assert len(text(done)) == 256 - len(prompt)
+
+
+class Told(Pinned):
+    """Lets so many nodes be scored, and keeps what it is told."""
+
+    def __init__(self, scored: int) -> None:
+        super().__init__(8)
+        self.scored = scored
+        self.outcomes: list[Outcome] = []
+
+    def worth(self, tree: TokenTree) -> int:
+        return self.scored
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@pytest.mark.parametrize("scored", [0, 1, 3])
+def test_the_schedule_hears_of_what_was_not_scored_as_far_as_the_text_goes(
+    models: Path, scored: int
+) -> None:
+    path = tiny.write_llama(models / "told.gguf", n_vocab=32, n_layer=2, scale=4)
+    rng, prompt = np.random.default_rng(0), [tiny.BOS, 5, 9, 7]
+    params = SamplingParams(temperature=0)
+    sequence = opened(path)
+    told = text(start(sequence, None, prompt, params=params, rng=rng, max_tokens=12))
+    schedule = Told(scored)
+    start(
+        sequence,
+        NgramDrafter([[*prompt, *told]]),
+        prompt,
+        params=params,
+        rng=rng,
+        max_tokens=12,
+        pause=1,
+        schedule=schedule,
+    )
+    close(sequence)
+    (outcome,) = schedule.outcomes
+    assert outcome.drafted == outcome.accepted == scored
+    fates = [stayed for _, stayed in outcome.tried]
+    assert fates == [True] * min(scored + 1, len(fates)), "the rest is not known to be wrong"
+    assert len(fates) == scored + 1
 
 
 def test_cycles_say_how_deep_they_reached(models: Path) -> None:

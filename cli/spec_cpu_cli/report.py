@@ -9,7 +9,7 @@ from typing import Any
 from spec_cpu.session import Session
 from spec_cpu.stats import Stats
 
-_FREE = 0.02  # a draft step that takes less, in target steps, is not what is in the way
+_FREE = 0.05  # a draft that takes a smaller share of the time is not what is in the way
 _WORTH = 1.05  # a speedup below this is not called one
 
 
@@ -63,7 +63,7 @@ def summary(stats: Stats, why_plain: str | None) -> Iterator[str]:
 def _advice(stats: Stats) -> Iterator[str]:
     if stats.speedup is None or stats.speedup >= _WORTH or stats.c is None:
         return
-    if stats.c < _FREE:
+    if stats.draft < _FREE * stats.decode:
         yield "Drafting brought little here: too few tokens were accepted for what a pass costs."
         return
     verify = (
