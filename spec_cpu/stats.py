@@ -169,7 +169,7 @@ class Stats:
     @property
     def speedup_theory(self) -> float | None:
         """E / (V(k+1) + k c + overhead) over all cycles, with alpha, V and c as measured here."""
-        if not self.plain_step:
+        if not self.plain_step or not self.cycles:
             return None
         plain = 1.0 + self._sample_per_row / self.plain_step
         overhead = self.sample / self.cycles / self.plain_step

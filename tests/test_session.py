@@ -318,7 +318,7 @@ def test_a_recurrent_target_decodes_plainly_with_a_notice(tmp_path: Path) -> Non
 def test_a_recurrent_draft_is_left_out_with_a_notice(tmp_path: Path) -> None:
     target = tiny.write_llama(tmp_path / "t.gguf", n_vocab=32)
     draft = tiny.write_mamba(tmp_path / "m.gguf", n_vocab=32)
-    with spec_cpu.load(target, draft, threads=1) as session:
+    with spec_cpu.load(target, draft, threads=1, seed=1) as session:
         assert session.drafter is None
         assert "cannot draft" in session.notices[0]
         assert answer(session, "abc", raw=True)
@@ -343,3 +343,9 @@ def test_closing_twice_is_harmless(tiny_target: Path, tiny_draft: Path) -> None:
     session = spec_cpu.load(tiny_target, tiny_draft)
     session.close()
     session.close()
+
+
+def test_an_answer_stopped_before_its_first_cycle_has_no_numbers() -> None:
+    stats = Stats(plain_step=0.01)
+    for value in (stats.speedup, stats.speedup_theory, stats.speedup_textbook, stats.alpha):
+        assert value is None
