@@ -10,7 +10,7 @@ import pytest
 import tiny
 
 import spec_cpu
-from spec_cpu import SamplingParams, Session, defaults
+from spec_cpu import SamplingParams, Session, Stats, defaults
 from spec_cpu.errors import ContextError, UsageError, VocabularyMismatchError
 
 GREEDY = SamplingParams(temperature=0)
