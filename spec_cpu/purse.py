@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 _START = 2.5  # plain steps in it at first
 _INTEREST = 0.01  # of plain decoding's time, that drafting may lose
 
@@ -23,6 +25,10 @@ class Purse:
     def bears(self, loss: float) -> bool:
         """May so many seconds be lost?"""
         return loss <= self._seconds
+
+    def steps_until(self, loss: float, plain: float) -> int:
+        """Plain steps until it bears `loss`."""
+        return max(0, ceil((loss - self._seconds) / (_INTEREST * plain)))
 
     def settle(self, plain: float, tokens: int, seconds: float) -> None:
         """A cycle brought `tokens` tokens in `seconds`; a plain step takes `plain`."""

@@ -30,6 +30,7 @@ _PROBE = 2  # tokens in a probe, at most
 _GAIN = 1.04  # how much better another width must be
 MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
+_NAP = 16  # plain steps that are taken without weighing the choice again, at most
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
 
 
@@ -144,6 +145,8 @@ class Scheduler:
         self._purse = Purse(costs.cycle(0, changed=False))
         self._hold, self._held = _HOLD[1], 0
         self._on = False
+        self._nap = 0  # plain steps left until the choice is weighed again
+        self._slept = 0  # taken meanwhile, and not accounted for yet
         self.hopeless = never_pays(costs, MARGIN, k_max)
         self._reason: str | None = HOPELESS if self.hopeless else None
 
@@ -159,8 +162,9 @@ class Scheduler:
             room: the most that may be drafted: up to the end of the context and the tokens wanted.
         """
         most = max(0, min(self._k_max, room))
-        if self.hopeless:
+        if self.hopeless or self._nap:
             return 0
+        self._wake()
         self._cut = None
         self._plan = self._choice(most) if most else 0
         return self._plan
@@ -219,6 +223,10 @@ class Scheduler:
         self._fresh = False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
+        if self._nap:
+            self._nap -= 1
+            self._slept += 1
+            return
         changed = drafted != self._k
         self._account(drafted, accepted, changed)
         if drafted:
@@ -236,6 +244,14 @@ class Scheduler:
         if not changed:  # else it built a graph, too
             self._pace.target(outcome.seconds_target, outcome.drafted + 1)
         self._costs = self._pace.corrected()
+
+    def _wake(self) -> None:
+        """Account for the steps of a nap."""
+        plain = self._costs.cycle(0, changed=False)
+        self._purse.settle(plain, self._slept, self._slept * plain)
+        self._missed += self._slept
+        self._held += self._slept
+        self._slept = 0
 
     def _account(self, drafted: int, accepted: int, changed: bool) -> None:
         """Settle a cycle with the purse, and see how long widths last."""
@@ -266,7 +282,12 @@ class Scheduler:
         if best:
             self._on, self._reason = True, None
             return best
-        return self._off(most, pays=bool(rates.argmax() > 0))
+        probe = self._off(most, pays=bool(rates.argmax() > 0))
+        if not probe and not self._on and self._k == 0:
+            # Only a fuller purse could change that: no k loses less than 1.
+            steps = self._purse.steps_until(self._loss(1), self._costs.cycle(0, changed=False))
+            self._nap = _NAP if self._reason == HOPELESS else min(_NAP, steps)
+        return probe
 
     def _off(self, most: int, *, pays: bool) -> int:
         """Plain decoding, or a probe. `pays`: a draft would, but for the purse or the room."""
