@@ -38,7 +38,7 @@ void Runner::plan(ggml_cgraph * graph) {
     steps_.clear();
     const ggml_tensor * ready = nullptr;  // whose activations are, and how
     bool ready_quantized = false;
-    bool alone = true;                    // since the last wait only the first thread did anything
+    bool alone = true;                    // since the last wait one thread did all there was
     size_t bytes = 0;
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         ggml_tensor * op = ggml_graph_node(graph, i);
@@ -46,7 +46,8 @@ void Runner::plan(ggml_cgraph * graph) {
             const ggml_tensor * x = op->src[1];
             const bool quantized = packed_for(op->src[0])->quantized;
             const bool prepare = x != ready || quantized != ready_quantized;
-            steps_.emplace_back(op, prepare, prepare && !alone);
+            const bool same_thread = alone && ggml_nrows(x) == 1;
+            steps_.emplace_back(op, prepare, prepare && !same_thread && !steps_.empty());
             bytes = std::max(bytes, activation_bytes(quantized, x->ne[0], ggml_nrows(x)));
             ready = x;
             ready_quantized = quantized;
@@ -57,7 +58,7 @@ void Runner::plan(ggml_cgraph * graph) {
             alone = false;
         } else if (is_row_op(op)) {
             const bool single = ggml_nrows(op) == 1;
-            steps_.emplace_back(op, false, !(alone && single));
+            steps_.emplace_back(op, false, !(alone && single) && !steps_.empty());
             ready = nullptr;
             alone = single;
         }
