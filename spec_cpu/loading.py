@@ -77,8 +77,6 @@ def load(
     start = perf_counter()
     notices: list[str] = []
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
-    if chosen.notice:
-        notices.append(chosen.notice)
     with ExitStack() as undo:
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
@@ -94,6 +92,8 @@ def load(
             small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
             drafter = _drafter(model, small, context, draft_ctx, notices)
         undo.pop_all()
+    if chosen.notice:
+        notices.append(chosen.notice)
     return Session(
         model,
         context,

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +28,7 @@ _FLAGS = (
     *("-std=c++17", "-O3", "-march=native", "-fopenmp"),
     *("-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi"),
 )
+_LLAMA_CPP = "llama-cpp-python"
 _TIMEOUT = 600  # seconds
 _OTHER = "stock kernels are used"
 
@@ -47,7 +48,7 @@ class Build:
             "compiler": self.compiler_version,
             "flags": _FLAGS,
             "processor": [machine.processor(), *machine.instructions()],
-            "llama-cpp-python": version("llama-cpp-python"),
+            _LLAMA_CPP: version(_LLAMA_CPP),
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         return cache_dir() / "kernels" / digest
@@ -81,8 +82,12 @@ def find_build() -> Build:
         raise KernelsError(f"this processor lacks {names}, which the kernels need: {_OTHER}")
     compiler, said = _find_compiler()
     spec = find_spec("llama_cpp")
+    try:
+        version(_LLAMA_CPP)
+    except PackageNotFoundError:
+        spec = None
     if spec is None or spec.origin is None:
-        raise KernelsError(f"llama-cpp-python is not installed as files: {_OTHER}")
+        raise KernelsError(f"{_LLAMA_CPP} is not installed as a package: {_OTHER}")
     return Build(compiler, said, Path(spec.origin).parent)
 
 
@@ -101,6 +106,8 @@ def build(*, fresh: bool = False, progress: Progress | None = None) -> Build:
     found = find_build()
     if found.library.is_file() and not fresh:
         return found
+    if found.log.is_file() and not fresh:
+        raise KernelsError(_did_not_compile(found))
     if progress is not None:
         progress("compiling the kernels for this machine (once)", 0, None)
     try:
@@ -132,8 +139,13 @@ def _compile(to: Build, output: Path) -> None:
         said, failed = f"no end after {_TIMEOUT} s", True
     if failed:
         to.log.write_text(f"{' '.join(command)}\n{said}", encoding="utf-8")
-        raise KernelsError(f"the kernels did not compile (see {to.log}): {_OTHER}")
+        raise KernelsError(_did_not_compile(to))
     to.log.unlink(missing_ok=True)
+
+
+def _did_not_compile(to: Build) -> str:
+    again = "`spec-cpu kernels build --fresh` tries again"
+    return f"the kernels did not compile (see {to.log}): {_OTHER}; {again}"
 
 
 def _find_compiler() -> tuple[str, str]:

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Literal, get_args
 
 from spec_cpu import machine
-from spec_cpu.errors import KernelsError, UsageError
+from spec_cpu.errors import ContextError, KernelsError, ModelError, UsageError
 from spec_cpu.fetch.store import Progress
 from spec_cpu.kernels.build import Build, build
 from spec_cpu.llama.context import Context
@@ -23,6 +23,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 _WIDTHS = (1, 4)  # a plain step, and a verification as drafts of common length ask for it
 _ROUNDS = 9
+_PACKED = 1.05  # packed weights are no mapped file, and a little larger than one
 _SECONDS = 2.0  # for the passes of one model with one kind of kernels, at most
 
 
@@ -70,11 +71,17 @@ class Kernels:
             return None
 
     def library_for(self, model: Path, progress: Progress | None = None) -> Path | None:
-        """The library to load `model` with, or None for stock kernels.
+        """The library to load `model` with, or None for stock kernels; `notice` may say why.
 
         In mode `auto` a model that is new here is loaded both ways and passes are timed.
         """
         if self._build is None:
+            return None
+        available = machine.available_memory()
+        if available is not None and _PACKED * model.stat().st_size > available:
+            self.notice = (
+                f"packed weights of {model.name} do not fit in memory: stock kernels are used"
+            )
             return None
         if self._mode == "on" or self._gains(model, self._build, progress):
             return self._build.library
@@ -87,7 +94,10 @@ class Kernels:
             return bool(sum(times["ours"]) < sum(times["stock"]))
         if progress is not None:
             progress(f"trying the kernels on {model.name} (once)", 0, None)
-        stock, ours = (_times(model, library, self._threads) for library in (None, found.library))
+        try:
+            stock, ours = (_times(model, each, self._threads) for each in (None, found.library))
+        except (ModelError, ContextError):
+            return False  # loading it in earnest will say what is wrong
         with contextlib.suppress(OSError):
             record.write_text(json.dumps({"stock": stock, "ours": ours}), encoding="utf-8")
         return sum(ours) < sum(stock)
@@ -100,8 +110,7 @@ def _times(path: Path, library: Path | None, threads: int) -> list[float]:
         Context(model, n_ctx=64, n_batch=16, threads=threads) as context,
     ):
         sequence = KVSequence(context)
-        token = model.vocab.tokenize("the")[0]
-        return [_best_time(sequence, [token] * width) for width in _WIDTHS]
+        return [_best_time(sequence, [0] * width) for width in _WIDTHS]
 
 
 def _best_time(sequence: KVSequence, tokens: list[int]) -> float:

@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 import llama_cpp  # noqa: F401 (maps the libraries that the kernels join)
 
 from spec_cpu.errors import KernelsError
 
 _MESSAGE_BYTES = 256
+_loading = Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the build's name; llama.cpp keeps a backend for good
 
 
@@ -42,22 +44,25 @@ def load_kernels(library: Path) -> str:
 @contextmanager
 def accepting(library: Path | None) -> Iterator[None]:
     """Inside, models that are loaded get their weights packed for `library`; None: for none."""
-    if library is None:
-        yield
-        return
-    kernels = _loaded[library.parent.name]
-    kernels.spec_cpu_accept(True)
-    try:
-        yield
-    finally:
-        kernels.spec_cpu_accept(False)
+    kernels = None if library is None else _loaded[library.parent.name]
+    with _loading:  # the switch is the process's: another thread must not load a model meanwhile
+        if kernels:
+            kernels.spec_cpu_accept(True)
+        try:
+            yield
+        finally:
+            if kernels:
+                kernels.spec_cpu_accept(False)
 
 
 def _open(library: Path) -> ctypes.CDLL:
     try:
         kernels = ctypes.CDLL(str(library))
     except OSError as error:
-        raise KernelsError(f"cannot load {library} ({error}): stock kernels are used") from None
+        raise KernelsError(
+            f"cannot load {library} ({error}): stock kernels are used; "
+            "`spec-cpu kernels build --fresh` makes it anew"
+        ) from None
     kernels.spec_cpu_accept.argtypes = [ctypes.c_bool]
     kernels.spec_cpu_accept.restype = None
     kernels.spec_cpu_isa.restype = ctypes.c_char_p

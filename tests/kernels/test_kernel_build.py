@@ -80,6 +80,9 @@ def test_a_compiler_that_fails(
     log = find_build().log
     assert str(log) in notice
     assert "no luck" in log.read_text()
+    log.write_text("said before")
+    assert str(log) in notice_of(model)
+    assert log.read_text() == "said before", "what failed is not tried again at every start"
     monkeypatch.setattr(sys, "argv", ["spec-cpu", "kernels", "status"])
     with pytest.raises(SystemExit) as end:
         main()
@@ -139,6 +142,13 @@ def test_a_library_that_multiplies_wrongly(
     (wrong / "formats.h").write_text(formats.replace("every_float(-ZERO)", "every_float(ZERO)"))
     monkeypatch.setattr(build_module, "_SOURCE", wrong)
     assert "self-test" in notice_of(model)
+
+
+def test_a_model_that_fills_the_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = Kernels("on")
+    monkeypatch.setattr(machine, "available_memory", lambda: model.stat().st_size)
+    assert kernels.library_for(model) is None
+    assert "do not fit in memory" in str(kernels.notice)
 
 
 def test_auto_is_decided_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,23 +114,22 @@ void score_block(Task & task, int64_t block, uint32_t seen) {
     }
 }
 
-// From logits to e^(logit - largest); 0 where the mask is -infinity. Returns 1 / their sum, or 0.
+// From logits to e^(logit - largest); 0 where the mask is -infinity. Returns 1 / their sum; 0 for none.
 float weigh(const Task & task, Query & query) {
     Floats largest = every_float(-INFINITY);
     for (int64_t p = 0; p < task.positions; p += LANES) largest = larger(load_floats(query.weights + p), largest);
     float lanes[LANES];
     store(lanes, largest);
     const float most = *std::max_element(lanes, lanes + LANES);
-    if (most == -INFINITY) return 0;
     Floats sum = zero_floats();
     for (int64_t p = 0; p < task.positions; p += LANES) {
-        const Floats logits = load_floats(query.weights + p);
-        const Floats e = exponential(add(logits, every_float(-most)));
-        const Floats weights = zero_unless_above(e, logits, every_float(-INFINITY));
+        const Floats e = exponential(add(load_floats(query.weights + p), every_float(-most)));
+        const Floats weights = zero_unless_above(e, load_f16(query.mask + p), every_float(-INFINITY));
         store(query.weights + p, weights);
         sum = add(sum, weights);
     }
-    return 1 / sum_of(sum);
+    const float all = sum_of(sum);
+    return all == 0 ? 0 : 1 / all;
 }
 
 // Sums VECTORS vectors of the values, from vector `first` on, weighted, for N queries.

@@ -23,7 +23,14 @@ void store_some(float * p, Floats x, int64_t n) {
     std::memcpy(p, lanes, size_t(n) * sizeof(float));
 }
 
-bool is_plain(const ggml_tensor * t) { return t && t->type == GGML_TYPE_F32 && ggml_is_contiguous(t); }
+// Strict on dimensions of size 1, too: whether an operation is taken must not depend on how many
+// tokens there are, for ggml adds up in another order.
+bool is_plain(const ggml_tensor * t) {
+    if (!t || t->type != GGML_TYPE_F32 || t->nb[0] != sizeof(float)) return false;
+    for (int i = 1; i < GGML_MAX_DIMS; i++)
+        if (t->nb[i] != t->nb[i - 1] * size_t(t->ne[i - 1])) return false;
+    return true;
+}
 
 // The second operand: of the same shape, or one row for all.
 bool is_operand(const ggml_tensor * op) {

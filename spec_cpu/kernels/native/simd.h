@@ -139,7 +139,7 @@ constexpr int VECTOR_BYTES = 4 * LANES;
 
 // e^x to 2 units in the last place: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2] (Cephes, expf).
 inline Floats exponential(Floats x) {
-    x = larger(smaller(x, every_float(88)), every_float(-87));
+    x = larger(every_float(-87), smaller(every_float(88), x));  // in this order NaN stays NaN
     const Floats n = rounded(mul(x, every_float(1.44269504f)));
     const Floats r = fma(n, every_float(2.12194440e-4f), fma(n, every_float(-0.693359375f), x));
     Floats p = every_float(1.9875691500e-4f);
