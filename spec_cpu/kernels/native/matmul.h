@@ -36,7 +36,7 @@ const char * isa();
 // Bytes that n columns of k activations take when they are ready.
 size_t activation_bytes(bool quantized, int64_t k, int64_t n);
 
-// Makes column j of n ready. NaN and infinity in x make the column's results NaN.
+// Makes column j of n ready. NaN or infinity in x leaves no result of the column finite.
 void prepare_column(bool quantized, const float * x, int64_t k, int64_t j, int64_t n, uint8_t * activations);
 
 }  // namespace spec_cpu
