@@ -239,8 +239,20 @@ struct Attention {
         return out;
     }
 
+    Attention() { fill_masks(); }
+
+    // Another of the same shape.
+    Attention again() const {
+        Attention other = *this;
+        other.q = normal(int64_t(q.size()));
+        other.k = normal(int64_t(k.size()));
+        other.v = normal(int64_t(v.size()));
+        other.fill_masks();
+        return other;
+    }
+
     // Positions that no query sees hold NaN, as memory does that nobody wrote to.
-    Attention() {
+    void fill_masks() {
         for (int64_t p = 0; p < positions; p++) {
             const bool unused = between(0, 3) == 0;
             for (int64_t j = 0; j < n; j++)
@@ -259,32 +271,48 @@ struct Attention {
 
     // Queries `first` .. `first` + `count` - 1; the result is [heads][width] for each.
     std::vector<float> run(int64_t first, int64_t count, int threads) const {
+        return run(first, count, threads, {this});
+    }
+
+    // The same of several of one shape, each a stream of its own: [streams][count][heads][width].
+    static std::vector<float> run(int64_t first, int64_t count, int threads, std::vector<const Attention *> all) {
+        const Attention & a = *all[0];
+        const int64_t width = a.width, positions = a.positions, heads = a.heads, n = a.n;
+        const int64_t heads_of_keys = a.heads_of_keys, streams = int64_t(all.size());
         const auto halves = [](const float * x, int64_t size) {
             std::vector<ggml_fp16_t> out(static_cast<size_t>(size));
             ggml_fp32_to_fp16_row(x, out.data(), size);
             return out;
         };
-        std::vector<float> some;
-        for (int64_t h = 0; h < heads; h++)
-            some.insert(some.end(), &q[size_t((h * n + first) * width)], &q[size_t((h * n + first) * width)] + count * width);
+        std::vector<float> some, keys, values, masks;
+        for (const Attention * each : all) {
+            for (int64_t h = 0; h < heads; h++) {
+                const float * begin = &each->q[size_t((h * n + first) * width)];
+                some.insert(some.end(), begin, begin + count * width);
+            }
+            keys.insert(keys.end(), each->k.begin(), each->k.end());
+            values.insert(values.end(), each->v.begin(), each->v.end());
+            const float * begin = &each->mask[size_t(first * positions)];
+            masks.insert(masks.end(), begin, begin + count * positions);
+        }
         Graph g;
-        ggml_tensor * tq = ggml_new_tensor_3d(g.context, GGML_TYPE_F32, width, count, heads);
-        ggml_tensor * tk = ggml_new_tensor_3d(g.context, GGML_TYPE_F16, width, positions, heads_of_keys);
-        ggml_tensor * tv = ggml_new_tensor_3d(g.context, GGML_TYPE_F16, width, positions, heads_of_keys);
-        ggml_tensor * tm = ggml_new_tensor_2d(g.context, GGML_TYPE_F16, positions, count);
-        ggml_tensor * out = ggml_flash_attn_ext(g.context, tq, tk, tv, tm, scale, 0, 0);
+        ggml_tensor * tq = ggml_new_tensor_4d(g.context, GGML_TYPE_F32, width, count, heads, streams);
+        ggml_tensor * tk = ggml_new_tensor_4d(g.context, GGML_TYPE_F16, width, positions, heads_of_keys, streams);
+        ggml_tensor * tv = ggml_new_tensor_4d(g.context, GGML_TYPE_F16, width, positions, heads_of_keys, streams);
+        ggml_tensor * tm = ggml_new_tensor_4d(g.context, GGML_TYPE_F16, positions, count, 1, streams);
+        ggml_tensor * out = ggml_flash_attn_ext(g.context, tq, tk, tv, tm, a.scale, 0, 0);
         ggml_cgraph * graph = ggml_new_graph(g.context);
         ggml_build_forward_expand(graph, out);
-        const int64_t cells = width * positions * heads_of_keys;
+        const int64_t cells = width * positions * heads_of_keys * streams;
         g.place(tq, GGML_BACKEND_BUFFER_USAGE_COMPUTE, some.data());
-        g.place(tk, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(k.data(), cells).data());
-        g.place(tv, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(v.data(), cells).data());
-        g.place(tm, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(&mask[size_t(first * positions)], count * positions).data());
+        g.place(tk, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(keys.data(), cells).data());
+        g.place(tv, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(values.data(), cells).data());
+        g.place(tm, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves(masks.data(), count * positions * streams).data());
         g.place(out, GGML_BACKEND_BUFFER_USAGE_COMPUTE, nullptr);
         if (!ggml_backend_dev_supports_op(g.device, out)) broken("attention is not supported", GGML_TYPE_F16, width, positions, n);
         g.set_threads(threads);
         ggml_backend_graph_compute(g.backend, graph);
-        std::vector<float> y(size_t(count * heads * width));
+        std::vector<float> y(size_t(count * heads * width * streams));
         ggml_backend_tensor_get(out, y.data(), 0, y.size() * sizeof(float));
         return y;
     }
@@ -323,6 +351,15 @@ void check_attention() {
         const std::vector<float> alone = a.run(j, 1, 2);
         if (std::memcmp(alone.data(), &y[size_t(j * a.heads * a.width)], alone.size() * sizeof(float)))
             broken("a query depends on the others", GGML_TYPE_F16, a.width, a.positions, a.n);
+    }
+    const Attention b = a.again(), c = a.again();
+    const std::vector<float> together = Attention::run(0, a.n, 2, {&a, &b, &c});
+    size_t begin = 0;
+    for (const Attention * each : {&a, &b, &c}) {
+        const std::vector<float> alone = each->run(0, a.n, 1);
+        if (std::memcmp(alone.data(), &together[begin], alone.size() * sizeof(float)))
+            broken("a stream depends on the others", GGML_TYPE_F16, a.width, a.positions, a.n);
+        begin += alone.size();
     }
 }
 

@@ -14,17 +14,18 @@ constexpr int MOST_QUERIES = 4;  // of a task: they share the conversion of keys
 constexpr int STRIP = 4;         // vectors of a value that are summed together
 constexpr int MOST_WIDTH = 256;  // of a head
 
-const char * at(const ggml_tensor * t, int64_t i1, int64_t i2) {
-    return static_cast<const char *>(t->data) + i1 * int64_t(t->nb[1]) + i2 * int64_t(t->nb[2]);
+const char * at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
+    return static_cast<const char *>(t->data) + i1 * int64_t(t->nb[1]) + i2 * int64_t(t->nb[2]) +
+           i3 * int64_t(t->nb[3]);
 }
 
-const uint16_t * halves_at(const ggml_tensor * t, int64_t i1, int64_t i2) {
-    return reinterpret_cast<const uint16_t *>(at(t, i1, i2));
+const uint16_t * halves_at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
+    return reinterpret_cast<const uint16_t *>(at(t, i1, i2, i3));
 }
 
 // Fewer queries a task where there are few, so that all threads have work.
 int64_t queries_of_a_task(const ggml_tensor * op, int threads) {
-    const int64_t queries = op->src[0]->ne[1] * op->src[0]->ne[2];
+    const int64_t queries = op->src[0]->ne[1] * op->src[0]->ne[2] * op->src[0]->ne[3];
     return std::clamp<int64_t>(queries / (8 * threads), 1, MOST_QUERIES);
 }
 
@@ -47,7 +48,8 @@ struct Query {
 
 struct Task {
     const ggml_tensor * op;
-    int64_t head;  // of keys and values
+    int64_t stream;  // sequences with a cache of their own each
+    int64_t head;    // of keys and values
     int64_t positions;
     int64_t width, value_width;
     float scale;
@@ -59,7 +61,8 @@ struct Task {
         const ggml_tensor * k = op->src[1];
         const int64_t per_head = tasks_of_a_head(op, threads), size = queries_of_a_task(op, threads);
         const int64_t group = q->ne[2] / k->ne[2];
-        head = task / per_head;
+        stream = task / (per_head * k->ne[2]);
+        head = task / per_head % k->ne[2];
         positions = k->ne[1];
         width = k->ne[0];
         value_width = op->src[2]->ne[0];
@@ -69,10 +72,9 @@ struct Task {
         for (int i = 0; i < n; i++) {
             const int64_t token = (first + i) / group, of_head = head * group + (first + i) % group;
             queries[i] = {
-                reinterpret_cast<const float *>(at(q, token, of_head)),
-                halves_at(op->src[3], token, of_head % op->src[3]->ne[2]),
-                reinterpret_cast<float *>(static_cast<char *>(op->data) + of_head * int64_t(op->nb[1]) +
-                                          token * int64_t(op->nb[2])),
+                reinterpret_cast<const float *>(at(q, token, of_head, stream)),
+                halves_at(op->src[3], token, of_head % op->src[3]->ne[2], stream % op->src[3]->ne[3]),
+                reinterpret_cast<float *>(const_cast<char *>(at(op, of_head, token, stream))),
                 scratch + i * positions,
             };
         }
@@ -96,7 +98,7 @@ void score_block(Task & task, int64_t block, uint32_t seen) {
             for (int i = 0; i < task.n; i++) partial[i][p] = zero_floats();
             continue;
         }
-        const uint16_t * key = halves_at(task.op->src[1], block + p, task.head);
+        const uint16_t * key = halves_at(task.op->src[1], block + p, task.head, task.stream);
         Floats keys[MOST_WIDTH / LANES];
         for (int v = 0; v < vectors; v++) keys[v] = load_f16(key + v * LANES);
         for (int i = 0; i < task.n; i++) {
@@ -141,7 +143,7 @@ template <int N, int VECTORS> void sum_strip(Task & task, int64_t first, const f
         uint32_t seen = task.seen(block);
         for (; seen; seen &= seen - 1) {
             const int64_t p = block + __builtin_ctz(seen);
-            const uint16_t * value = halves_at(task.op->src[2], p, task.head) + first * LANES;
+            const uint16_t * value = halves_at(task.op->src[2], p, task.head, task.stream) + first * LANES;
 #pragma GCC unroll 4
             for (int v = 0; v < VECTORS; v++) {
                 const Floats x = load_f16(value + v * LANES);
@@ -175,12 +177,12 @@ bool is_attention(const ggml_tensor * op) {
     return mask && parameters[1] == 0 && parameters[2] == 0 && q->type == GGML_TYPE_F32 &&
            k->type == GGML_TYPE_F16 && v->type == GGML_TYPE_F16 && mask->type == GGML_TYPE_F16 &&
            q->nb[0] == sizeof(float) && k->nb[0] == 2 && v->nb[0] == 2 && op->nb[0] == sizeof(float) &&
-           q->ne[3] == 1 && k->ne[3] == 1 && mask->ne[3] == 1 && k->ne[2] == v->ne[2] &&
+           k->ne[3] == q->ne[3] && v->ne[3] == q->ne[3] && k->ne[2] == v->ne[2] &&
            k->ne[1] % LANES == 0 && k->ne[0] % LANES == 0 && k->ne[0] <= MOST_WIDTH && v->ne[0] % LANES == 0;
 }
 
 int64_t attention_tasks(const ggml_tensor * op, int threads) {
-    return op->src[1]->ne[2] * tasks_of_a_head(op, threads);
+    return op->src[1]->ne[2] * op->src[1]->ne[3] * tasks_of_a_head(op, threads);
 }
 
 size_t attention_scratch(const ggml_tensor * op) { return size_t(MOST_QUERIES * op->src[1]->ne[1]); }
