@@ -41,6 +41,7 @@ class Context:
         max_outputs: int = defaults.MAX_DRAFT_TOKENS + 1,
         threads: int | None = None,
         hidden: bool = False,
+        unified: bool = True,
     ) -> None:
         """Allocate the memory for `n_ctx` tokens.
 
@@ -51,6 +52,8 @@ class Context:
             max_outputs: rows of logits that one `decode` gives at most.
             threads: default: one a physical core.
             hidden: keep the final hidden state of every output row, for `hidden_rows`.
+            unified: one cache that sequences may share tokens in. Else each has an equal part to
+                itself, which is faster where they have nothing in common.
 
         Raises:
             UsageError: a size out of range.
@@ -67,20 +70,20 @@ class Context:
         self.threads = machine.physical_cores() if threads is None else threads
         self._n_vocab = model.vocab.n
         _check_memory(model, n_ctx, self.n_batch)
-        self._handle: int | None = self._create(n_seq, hidden)
+        self._handle: int | None = self._create(n_seq, hidden, unified)
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch = _Batch(self.n_batch, n_seq)
         self._view: Rows = np.empty((0, self._n_vocab), np.float32)
         self._view_address = 0
 
-    def _create(self, n_seq: int, hidden: bool) -> int:
+    def _create(self, n_seq: int, hidden: bool, unified: bool) -> int:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = self.n_ctx
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max = n_seq
         params.n_outputs_max = self.max_outputs
         params.n_threads = params.n_threads_batch = self.threads
-        params.kv_unified = True
+        params.kv_unified = unified
         params.swa_full = True  # without it a sliding-window model cannot take tokens back
         params.embeddings = hidden
         params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE

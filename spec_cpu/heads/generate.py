@@ -1,0 +1,240 @@
+"""The data a head learns from: the target talking to itself, many conversations in one batch.
+
+Every pass feeds one token of each conversation, so that all of them advance together and a shard is
+done after as many passes as its conversations have tokens. What a template or a prompt prescribes
+is fed the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spec_cpu import defaults, machine
+from spec_cpu.errors import ContextError
+from spec_cpu.heads.script import USER, Speaker, Template
+from spec_cpu.heads.shards import Manifest, Shard, ShardStore
+from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.model import Model
+
+_MOST_SEQUENCES, _LEAST_SEQUENCES = 64, 4
+_LENGTH = 384  # tokens of a conversation
+_TOP = 16  # likeliest tokens that are kept
+_CANDIDATES = 40  # that are drawn from
+_BLOCK = 128  # logits are searched by the largest of each block
+_ANSWER = (48, 224)  # tokens
+_USER_TEMPERATURE = 1.0
+_TEMPERATURES = (0.0, defaults.TEMPERATURE)  # of answers: by turns
+_MEMORY_SHARE = 0.25  # of what is free, for the cache
+
+GenerateProgress = Callable[[int, int, float], None]
+"""Told (tokens made, tokens wanted, tokens a second) after each pass; may raise to end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much to generate, and of what.
+
+    Attributes:
+        tokens: wanted, rounded up to whole shards.
+        seed: the same seed gives the same data on one machine.
+        prompts: user turns of conversations to begin with, over and over; none: made up.
+    """
+
+    tokens: int
+    seed: int = 0
+    prompts: Sequence[Sequence[str]] = field(default=())
+
+
+def generate(
+    target: Model,
+    folder: Path,
+    plan: Plan,
+    *,
+    threads: int | None = None,
+    progress: GenerateProgress | None = None,
+    until: Callable[[], bool] = lambda: False,
+) -> ShardStore:
+    """Let `target` talk until `folder` has enough shards; those that it has are kept.
+
+    Args:
+        until: asked before each shard: is it time to stop?
+
+    Raises:
+        UsageError: the folder holds other data.
+        ContextError: not enough memory.
+        SpecCpuError: the disk is full.
+    """
+    sequences = _sequences(target)
+    store = ShardStore(folder)
+    store.begin(
+        Manifest(
+            target=target.path.name,
+            fingerprint=target.fingerprint,
+            n_embd=target.n_embd,
+            sequences=sequences,
+            length=_LENGTH,
+            top=min(_TOP, target.vocab.n),
+            seed=plan.seed,
+            prompts=_digest(plan.prompts),
+        )
+    )
+    size = sequences * _LENGTH
+    wanted = -(-plan.tokens // size)
+    if len(store) >= wanted:
+        return store
+    with Context(
+        target,
+        n_ctx=size,
+        n_seq=sequences,
+        n_batch=sequences,
+        max_outputs=sequences,
+        threads=threads,
+        hidden=True,
+        unified=False,
+    ) as context:
+        talk = _Talk(context, sequences, Template.of(target))
+        made, start = 0, perf_counter()
+        for number in range(len(store), wanted):
+            if until():
+                break
+
+            def report(tokens: int, before: int = number * size) -> None:
+                if progress is not None:
+                    rate = (made + tokens) / (perf_counter() - start)
+                    progress(before + tokens, wanted * size, rate)
+
+            store.write(number, talk.shard(plan, number, report))
+            made += size
+    return store
+
+
+def _sequences(target: Model) -> int:
+    """As many conversations as memory allows."""
+    available = machine.available_memory()
+    n = _MOST_SEQUENCES
+    while available is not None and target.kv_bytes(n * _LENGTH) > _MEMORY_SHARE * available:
+        n //= 2
+        if n < _LEAST_SEQUENCES:
+            raise ContextError(
+                f"generating with {target.path.name} needs about "
+                f"{target.kv_bytes(_LEAST_SEQUENCES * _LENGTH) / _MEMORY_SHARE / 1e9:.1f} GB of "
+                f"memory, but {available / 1e9:.1f} GB are free: close other programs"
+            )
+    return n
+
+
+def _digest(prompts: Sequence[Sequence[str]]) -> str:
+    if not prompts:
+        return ""
+    return hashlib.blake2b(repr([list(turns) for turns in prompts]).encode()).hexdigest()[:16]
+
+
+class _Talk:
+    """Conversations that advance together."""
+
+    def __init__(self, context: Context, sequences: int, template: Template) -> None:
+        self._context = context
+        self._n = sequences
+        self._template = template
+        self._vocab = context.model.vocab
+
+    def shard(self, plan: Plan, number: int, report: Callable[[int], None]) -> Shard:
+        """Shard `number`: it depends on nothing but that and the plan."""
+        n, length = self._n, _LENGTH
+        top = min(_TOP, self._vocab.n)
+        shard = Shard(
+            tokens=np.zeros((n, length), np.int32),
+            features=np.zeros((n, length, self._context.model.n_embd), np.float16),
+            top_tokens=np.zeros((n, length, top), np.int32),
+            top_logprobs=np.zeros((n, length, top), np.float16),
+            roles=np.zeros((n, length), np.uint8),
+        )
+        rng = np.random.default_rng([plan.seed, number])
+        speakers = [
+            Speaker(self._template, np.random.default_rng([plan.seed, number, i]), _ANSWER, prompts)
+            for i, prompts in enumerate(self._prompts(plan, number))
+        ]
+        answers = np.array([_TEMPERATURES[i % len(_TEMPERATURES)] for i in range(n)])
+        for seq_id in range(n):
+            self._context.truncate(0, seq_id=seq_id)
+        sampled = np.zeros(n, np.int32)
+        seq_ids = [(i,) for i in range(n)]
+        for step in range(length):
+            said = [speaker.next(int(token)) for speaker, token in zip(speakers, sampled, strict=True)]
+            tokens = [token for token, _ in said]
+            logits = self._context.decode(tokens, [step] * n, seq_ids)
+            likeliest, logprobs = top_logprobs(logits, min(_CANDIDATES, self._vocab.n))
+            shard.tokens[:, step] = tokens
+            shard.roles[:, step] = [role for _, role in said]
+            shard.features[:, step] = self._context.hidden_rows(n)
+            shard.top_tokens[:, step] = likeliest[:, :top]
+            shard.top_logprobs[:, step] = logprobs[:, :top]
+            users = np.array([speaker.role == USER for speaker in speakers])
+            temperatures = np.where(users, _USER_TEMPERATURE, answers)
+            sampled = likeliest[np.arange(n), draw(logprobs, temperatures, rng)]
+            report((step + 1) * n)
+        return shard
+
+    def _prompts(self, plan: Plan, number: int) -> list[list[list[int]]]:
+        first = number * self._n
+        return [
+            [self._vocab.tokenize(turn, add_special=False) for turn in plan.prompts[i]]
+            for i in (np.arange(first, first + self._n) % max(1, len(plan.prompts)))
+        ] if plan.prompts else [[] for _ in range(self._n)]
+
+
+def top_logprobs(logits: Rows, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """The k likeliest tokens of each row, likeliest first, and the logarithms of their chances.
+
+    Args:
+        logits: (n, n_vocab) float32.
+
+    Returns:
+        Two arrays (n, k). Found in one pass over the logits: the k largest lie in the k blocks
+        whose largest are the largest.
+    """
+    n, vocab = logits.shape
+    whole = vocab - vocab % _BLOCK
+    blocks = logits[:, :whole].reshape(n, -1, _BLOCK).max(-1)
+    rows = np.arange(n)[:, None]
+    if blocks.shape[1] > k:
+        best = np.argpartition(-blocks, k, axis=1)[:, :k]
+        ids = (best[:, :, None] * _BLOCK + np.arange(_BLOCK)).reshape(n, -1)
+        ids = np.concatenate([ids, np.broadcast_to(np.arange(whole, vocab), (n, vocab - whole))], 1)
+    else:
+        ids = np.broadcast_to(np.arange(vocab), (n, vocab))
+    values = logits[rows, ids]
+    if values.shape[1] > k:
+        best = np.argpartition(-values, k, axis=1)[:, :k]
+        ids, values = np.take_along_axis(ids, best, 1), np.take_along_axis(values, best, 1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    ids, values = np.take_along_axis(ids, order, 1), np.take_along_axis(values, order, 1)
+    largest = values[:, 0]
+    total = [np.log(np.exp(row - top).sum()) for row, top in zip(logits, largest, strict=True)]
+    return ids.astype(np.int32), values - largest[:, None] - np.array(total)[:, None]
+
+
+def draw(
+    logprobs: NDArray[np.float32], temperatures: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """A column of each row, drawn as llama.cpp's default sampling would; temperature 0: the first.
+
+    Args:
+        logprobs: (n, k), falling along each row.
+        temperatures: (n,).
+    """
+    heat = np.maximum(temperatures, 1e-3)[:, None]
+    weights = np.exp((logprobs - logprobs[:, :1]) / heat)
+    chances = np.exp(logprobs - logprobs[:, :1])
+    before = np.cumsum(chances, axis=1) - chances
+    kept = (before < defaults.TOP_P * chances.sum(1, keepdims=True)) & (chances >= defaults.MIN_P)
+    cumulated = np.cumsum(np.where(kept, weights, 0.0), axis=1)
+    drawn = (rng.random((len(logprobs), 1)) * cumulated[:, -1:] < cumulated).argmax(1)
+    return np.where(temperatures > 0.0, drawn, 0)
