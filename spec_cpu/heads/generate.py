@@ -167,7 +167,9 @@ class _Talk:
         sampled = np.zeros(n, np.int32)
         seq_ids = [(i,) for i in range(n)]
         for step in range(length):
-            said = [speaker.next(int(token)) for speaker, token in zip(speakers, sampled, strict=True)]
+            said = [
+                speaker.next(int(token)) for speaker, token in zip(speakers, sampled, strict=True)
+            ]
             tokens = [token for token, _ in said]
             logits = self._context.decode(tokens, [step] * n, seq_ids)
             likeliest, logprobs = top_logprobs(logits, min(_CANDIDATES, self._vocab.n))
@@ -184,10 +186,14 @@ class _Talk:
 
     def _prompts(self, plan: Plan, number: int) -> list[list[list[int]]]:
         first = number * self._n
-        return [
-            [self._vocab.tokenize(turn, add_special=False) for turn in plan.prompts[i]]
-            for i in (np.arange(first, first + self._n) % max(1, len(plan.prompts)))
-        ] if plan.prompts else [[] for _ in range(self._n)]
+        return (
+            [
+                [self._vocab.tokenize(turn, add_special=False) for turn in plan.prompts[i]]
+                for i in (np.arange(first, first + self._n) % max(1, len(plan.prompts)))
+            ]
+            if plan.prompts
+            else [[] for _ in range(self._n)]
+        )
 
 
 def top_logprobs(logits: Rows, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
