@@ -27,26 +27,27 @@ _NOT_MODELS = {
 }
 
 
-class _InitParams(ctypes.Structure):
+class InitParams(ctypes.Structure):
     _fields_ = (("no_alloc", ctypes.c_bool), ("ctx", ctypes.c_void_p))
 
 
-def _declare(name: str, result: object, *arguments: object) -> ctypes._NamedFuncPointer:
+def declare(name: str, result: object, *arguments: object) -> ctypes._NamedFuncPointer:
+    """A function of llama.cpp's libraries that the bindings leave out."""
     function: ctypes._NamedFuncPointer = getattr(_lib, name)
     function.restype = result  # type: ignore[assignment]
     function.argtypes = list(arguments)  # type: ignore[arg-type]
     return function
 
 
-_init = _declare("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, _InitParams)
-_free = _declare("gguf_free", None, ctypes.c_void_p)
-_find = _declare("gguf_find_key", ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p)
-_kind = _declare("gguf_get_kv_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
-_string = _declare("gguf_get_val_str", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
-_n_tensors = _declare("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p)
-_data = _declare("gguf_get_data_offset", ctypes.c_size_t, ctypes.c_void_p)
-_offset = _declare("gguf_get_tensor_offset", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
-_size = _declare("gguf_get_tensor_size", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
+_init = declare("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, InitParams)
+_free = declare("gguf_free", None, ctypes.c_void_p)
+_find = declare("gguf_find_key", ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_p)
+_kind = declare("gguf_get_kv_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
+_string = declare("gguf_get_val_str", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
+_n_tensors = declare("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p)
+_data = declare("gguf_get_data_offset", ctypes.c_size_t, ctypes.c_void_p)
+_offset = declare("gguf_get_tensor_offset", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
+_size = declare("gguf_get_tensor_size", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
 
 
 def check_model_file(path: Path) -> None:
@@ -56,8 +57,7 @@ def check_model_file(path: Path) -> None:
         UsageError: no such file, or a directory.
         ModelError: unreadable, empty, not a GGUF, damaged, truncated, or another kind of GGUF.
     """
-    _check_readable(path)
-    with _header(path) as header:
+    with header_of(path) as header:
         kind = _NOT_MODELS.get(_value(header, b"general.type"))
         if _value(header, b"general.architecture") == "clip":
             kind = _NOT_MODELS["mmproj"]
@@ -89,9 +89,15 @@ def _check_readable(path: Path) -> None:
 
 
 @contextmanager
-def _header(path: Path) -> Iterator[int]:
+def header_of(path: Path) -> Iterator[int]:
+    """The parsed header of a file: the handle that `gguf_*` functions take.
+
+    Raises:
+        UsageError, ModelError: as for `check_model_file`, damage to the header included.
+    """
+    _check_readable(path)
     log.forget_errors()
-    header = _init(os.fsencode(path), _InitParams(no_alloc=True, ctx=None))
+    header = _init(os.fsencode(path), InitParams(no_alloc=True, ctx=None))
     if not header:
         cause = log.last_error() or "the header does not parse"
         raise ModelError(f"{path} is damaged ({cause}): download or copy it again")
