@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from spec_cpu.llama.context import Context, Rows
     from spec_cpu.llama.sequence import KVSequence
     from spec_cpu.sampling import Pipeline
 
@@ -92,6 +93,34 @@ class Costs:
         return self.draft_read * min(missed, most)
 
 
+class DraftPasses(Protocol):
+    """A draft's passes, to be timed: a `KVSequence`, or what a head feeds in its place.
+
+    Attributes:
+        rereads: tokens that it takes in anew, once a cycle, where it drafted them before.
+    """
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def rereads(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def score(self, tokens: Sequence[int]) -> Rows:
+        """A draft step a token: the logits after each."""
+        ...
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Take in `tokens`, without logits."""
+        ...
+
+    def truncate(self, n: int) -> None:
+        """Keep the first `n` tokens."""
+        ...
+
+
 def plain_step(sequence: KVSequence, token: int) -> float:
     """Seconds of one pass over one token at the end of `sequence`, which is left as it was.
 
@@ -110,7 +139,7 @@ def measure(
     *,
     max_width: int,
     pipeline: Pipeline,
-    draft: KVSequence | None = None,
+    draft: DraftPasses | None = None,
     progress: MeasureProgress | None = None,
 ) -> Costs:
     """Measure with the loaded models, at the depth where their sequences end.
@@ -122,7 +151,7 @@ def measure(
         token: fed again and again at the end of both sequences, which are left as they were.
         max_width: the widest target pass to know about.
         pipeline: whose time a row is measured.
-        draft: the draft model's sequence, if there is one.
+        draft: the draft's passes, if a model or a head drafts.
     """
     bench = _Bench(target, token, draft)
     bench.row(pipeline)
@@ -145,7 +174,7 @@ def measure(
 class _Bench:
     """Timed passes of both models, and what they come to."""
 
-    def __init__(self, target: KVSequence, token: int, draft: KVSequence | None) -> None:
+    def __init__(self, target: KVSequence, token: int, draft: DraftPasses | None) -> None:
         self.passes: dict[int, list[float]] = {}
         self._target = target
         self._draft = draft
@@ -153,6 +182,7 @@ class _Bench:
         self._rebuilds: list[float] = []
         self._draft_steps: list[float] = []
         self._draft_reads: list[float] = []
+        self._catch_ups: list[float] = []
         self._rows: list[float] = []
         self._start = perf_counter()
 
@@ -182,6 +212,9 @@ class _Bench:
             return
         self._draft_steps.append(_timed(draft, draft.score, [self._token]))
         self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * _BATCH) / _BATCH)
+        if draft.rereads:
+            again = [self._token] * draft.rereads
+            self._catch_ups.append(_timed(draft, draft.prefill, again))
 
     def row(self, pipeline: Pipeline) -> None:
         logits = self._target.score([self._token])[0].copy()
@@ -206,7 +239,7 @@ class _Bench:
         return Costs(
             passes=tuple(_interpolated(known, list(medians), max_width)),
             draft_step=_median(self._draft_steps) + (row if self._draft_steps else 0.0),
-            draft_catch_up=0.0,
+            draft_catch_up=_median(self._catch_ups),
             draft_read=_median(self._draft_reads),
             rebuild=_median(self._rebuilds),
             row=row,
@@ -214,7 +247,9 @@ class _Bench:
         )
 
 
-def _timed(sequence: KVSequence, feed: Callable[[list[int]], object], tokens: list[int]) -> float:
+def _timed(
+    sequence: KVSequence | DraftPasses, feed: Callable[[list[int]], object], tokens: list[int]
+) -> float:
     """Seconds that `feed`, a method of `sequence`, takes; what it fed is forgotten."""
     depth = len(sequence)
     start = perf_counter()

@@ -80,7 +80,7 @@ def known_or_measured(
     *,
     max_width: int,
     pipeline: Pipeline,
-    draft: KVSequence | None,
+    draft: cost.DraftPasses | None,
     anew: bool,
     progress: cost.MeasureProgress | None,
 ) -> tuple[Costs, str | None]:

@@ -183,7 +183,8 @@ def _commit(
     text += tokens
     target.keep(verdict.path)
     if drafter is not None:
-        drafter.commit(tokens)
+        features = target.hidden(verdict.path) if drafter.feature_rows else None
+        drafter.commit(tokens, features)
 
 
 @dataclass(slots=True)

@@ -9,14 +9,17 @@ from time import perf_counter
 
 from spec_cpu import defaults
 from spec_cpu.draft.base import Drafter
+from spec_cpu.draft.eagle import EagleDrafter
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
+from spec_cpu.heads.file import Head, check_target, is_head, read_head
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
+from spec_cpu.llama.tensors import find_tensor
 from spec_cpu.llama.vocab import check_same_vocabulary
 from spec_cpu.lookup import read_references
 from spec_cpu.sampling import SamplingParams
@@ -45,7 +48,8 @@ def load(
 
     Args:
         target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file. The
-            draft "ngram" is no model: drafts are looked up in the text itself.
+            draft may be a head that was trained for the target. The draft "ngram" is no model:
+            drafts are looked up in the text itself.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
@@ -67,7 +71,8 @@ def load(
     Raises:
         UsageError: an option out of range, no such file or catalogue name.
         CatalogError: a model could not be fetched.
-        ModelError: a file is not a usable model, or the two do not share a vocabulary.
+        ModelError: a file is not a usable model, the two do not share a vocabulary, or a head was
+            made for another target.
         ContextError: not enough memory.
     """
     _check_options(k, rule, seed)
@@ -81,13 +86,22 @@ def load(
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
         paths = defaults.TREE_PATHS if looks_up and model.can_rollback else 1
-        context = undo.enter_context(Context(model, n_ctx=n_ctx, n_seq=paths, threads=threads))
+        drafts = draft is not None and k != 0 and _can_draft_for(model, notices)
+        head = None
+        if drafts and draft is not None and not looks_up:
+            draft = _path(draft, progress)
+            head = read_head(draft) if is_head(draft) else None
+        context = undo.enter_context(
+            Context(model, n_ctx=n_ctx, n_seq=paths, threads=threads, hidden=head is not None)
+        )
         drafter: Drafter | None = None
         references = read_references(lookup, model.vocab, notices)
-        if draft is None or k == 0 or not _can_draft_for(model, notices):
+        if draft is None or not drafts:
             pass
         elif looks_up:
             drafter = NgramDrafter(references, ends=model.vocab.end_tokens)
+        elif head is not None:
+            drafter = _head_drafter(model, head, context, draft_ctx, notices)
         else:
             small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
             drafter = _drafter(model, small, context, draft_ctx, notices)
@@ -118,8 +132,12 @@ def _check_options(k: int | None, rule: str, seed: int | None) -> None:
         raise UsageError(f"seed must be 0 or more, not {seed}")
 
 
+def _path(name: str | Path, progress: Progress | None) -> Path:
+    return name if isinstance(name, Path) else resolve(name, progress)
+
+
 def _load_model(name: str | Path, part: str, kernels: Kernels, progress: Progress | None) -> Model:
-    path = name if isinstance(name, Path) else resolve(name, progress)
+    path = _path(name, progress)
     check_model_file(path)
     library = kernels.library_for(path, progress)
     if progress is None:
@@ -164,11 +182,35 @@ def _drafter(
         )
         draft.close()
         return None
-    if draft_ctx is None:
-        n_ctx = max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
-    elif draft_ctx < MIN_CONTEXT:
-        raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {draft_ctx}")
-    else:
-        n_ctx = draft_ctx
+    n_ctx = _draft_context_size(draft, context, draft_ctx)
     small = Context(draft, n_ctx=n_ctx, threads=context.threads, max_outputs=1)
     return ModelDrafter(draft, small, n_vocab=target.vocab.n)
+
+
+def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:
+    if draft_ctx is None:
+        return max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
+    if draft_ctx < MIN_CONTEXT:
+        raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {draft_ctx}")
+    return draft_ctx
+
+
+def _head_drafter(
+    target: Model, head: Head, context: Context, draft_ctx: int | None, notices: list[str]
+) -> EagleDrafter:
+    notice = check_target(head, target)
+    if notice:
+        notices.append(notice)
+    embedding = find_tensor(target.path, "token_embd.weight")
+    with ExitStack() as undo:
+        model = undo.enter_context(Model(head.path))
+        small = Context(
+            model,
+            n_ctx=_draft_context_size(model, context, draft_ctx),
+            threads=context.threads,
+            max_outputs=1,
+            hidden=True,
+            flash=False,  # fused attention takes longer than all the rest of a head
+        )
+        undo.pop_all()
+    return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens)

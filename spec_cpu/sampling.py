@@ -175,27 +175,33 @@ class Pipeline:
         self._bias_ids = np.array(list(params.logit_bias), np.intp)
         self._bias = np.array(list(params.logit_bias.values()), np.float32)
 
-    def distribution(self, logits: Logits, history: Sequence[int]) -> Distribution:
+    def distribution(
+        self, logits: Logits, history: Sequence[int], tokens: Ids | None = None
+    ) -> Distribution:
         """What the next token is drawn from.
 
         Args:
-            logits: float32, (n_vocab,); not changed.
+            logits: float32, (n_vocab,), or of the shape of `tokens`; not changed.
             history: the tokens before this position, oldest first, for the penalties: all of
                 them, or `recent` ones.
+            tokens: those that the logits are of, ascending; all others have probability 0.
+                Default: every token, in order.
 
         Raises:
             LogitsError: the logits are not finite: the file is damaged.
         """
         params = self.params
         if params.greedy:
-            return point_mass(self.argmax(logits, history))
-        logits = self._adjusted(logits, history)
+            return point_mass(self.argmax(logits, history, tokens))
+        logits = self._adjusted(logits, history, tokens)
         ids, chosen = _truncate(logits, params)
         weights = np.exp((chosen - chosen.max()) / params.temperature)
         if ids is None:
-            return Distribution(None, weights / weights.sum())
+            return Distribution(tokens, weights / weights.sum())
         order = ids.argsort()
-        return Distribution(ids[order], weights[order] / weights.sum())
+        ids = ids[order]
+        p = weights[order] / weights.sum()
+        return Distribution(ids if tokens is None else tokens[ids], p)
 
     def recent(self, history: Sequence[int]) -> list[int]:
         """The end of `history` that a distribution depends on: empty without penalties."""
@@ -210,32 +216,47 @@ class Pipeline:
         _check_finite(float(top))
         return float(1.0 / np.exp(logits[logits > top - _GAPS[0]] - top).sum())
 
-    def argmax(self, logits: Logits, history: Sequence[int]) -> int:
-        """The likeliest next token; arguments and errors as for `distribution`."""
-        logits = self._adjusted(logits, history)
-        token = int(logits.argmax())
-        _check_finite(float(logits[token]))
-        return token
+    def allows_any(self, tokens: Ids) -> bool:
+        """Is there one among `tokens` that no logit bias forbids?"""
+        forbidden = self._bias_ids[np.isneginf(self._bias)]
+        return len(forbidden) < len(tokens) or not np.isin(tokens, forbidden).all()
 
-    def _adjusted(self, logits: Logits, history: Sequence[int]) -> Logits:
+    def argmax(self, logits: Logits, history: Sequence[int], tokens: Ids | None = None) -> int:
+        """The likeliest next token; arguments and errors as for `distribution`."""
+        logits = self._adjusted(logits, history, tokens)
+        i = int(logits.argmax())
+        _check_finite(float(logits[i]))
+        return i if tokens is None else int(tokens[i])
+
+    def _adjusted(self, logits: Logits, history: Sequence[int], tokens: Ids | None) -> Logits:
         if not (len(self._bias) or self.params.penalizes):
             return logits
         logits = logits.copy()
-        in_vocabulary = self._bias_ids < len(logits)
-        logits[self._bias_ids[in_vocabulary]] += self._bias[in_vocabulary]
+        ids, known = _places(self._bias_ids, len(logits), tokens)
+        logits[ids] += self._bias[known]
         if self.params.penalizes:
-            self._penalize(logits, history)
+            self._penalize(logits, history, tokens)
         return logits
 
-    def _penalize(self, logits: Logits, history: Sequence[int]) -> None:
+    def _penalize(self, logits: Logits, history: Sequence[int], tokens: Ids | None) -> None:
         params = self.params
-        counts = Counter(token for token in self.recent(history) if token < len(logits))
-        ids = np.fromiter(counts.keys(), np.intp, len(counts))
-        times = np.fromiter(counts.values(), np.float32, len(counts))
+        counts = Counter(self.recent(history))
+        ids, known = _places(np.fromiter(counts, np.intp, len(counts)), len(logits), tokens)
+        times = np.fromiter(counts.values(), np.float32, len(counts))[known]
         hit = logits[ids]
         penalty = np.float32(params.repeat_penalty)
         hit = np.where(hit <= 0, hit * penalty, hit / penalty)
         logits[ids] = hit - times * params.frequency_penalty - params.presence_penalty
+
+
+def _places(wanted: Ids, n: int, tokens: Ids | None) -> tuple[Ids, NDArray[np.bool_]]:
+    """Where the logits of the tokens `wanted` are, and which of them have one at all."""
+    if tokens is None:
+        known = wanted < n
+        return wanted[known], known
+    places = np.minimum(tokens.searchsorted(wanted), n - 1)
+    known = tokens[places] == wanted
+    return places[known], known
 
 
 def _truncate(logits: Logits, params: SamplingParams) -> tuple[Ids | None, Floats]:

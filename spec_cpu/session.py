@@ -18,7 +18,7 @@ from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.base import Drafter
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
-from spec_cpu.llama.context import Context
+from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.rendering import Rendered, render
@@ -316,10 +316,10 @@ class Session:
         The draft's is left alone, and nothing timed, where it is not to draft.
         """
         start = perf_counter()
-        known = self._sequence.reuse(tokens[:-1])
-        self._sequence.prefill(tokens[known:-1], _labelled(progress, "reading the prompt"))
+        features, known = self._read(tokens, drafter, _labelled(progress, "reading the prompt"))
         if drafter:
-            drafter.begin(tokens, _labelled(progress, "reading the prompt (draft)"))
+            told = _labelled(progress, "reading the prompt (draft)")
+            drafter.begin(tokens, told, features=features)
         read = perf_counter()
         if drafter and len(tokens) > self._timed_to:
             self._plain_step = cost.plain_step(self._sequence, tokens[-1])
@@ -331,6 +331,23 @@ class Session:
             stats.prefill += read - start
             stats.calibrate += done - read
             stats.plain_step = self._plain_step
+
+    def _read(
+        self, tokens: list[int], drafter: Drafter | None, progress: PrefillProgress | None = None
+    ) -> tuple[Rows | None, int]:
+        """Bring the target's cache to the prompt without its last token.
+
+        Returns:
+            The features that `drafter` wants, and how many tokens were in the cache.
+        """
+        known = self._sequence.reuse(tokens[:-1])
+        if drafter is None or not drafter.feature_rows:
+            self._sequence.prefill(tokens[known:-1], progress)
+            return None, known
+        # One more is evaluated: what follows it is new, and the draft learns what from its feature.
+        known = self._sequence.reuse(tokens[: max(0, known - 1)])
+        rows = self._sequence.prefill_hidden(tokens[known:-1], drafter.feature_rows, progress)
+        return rows, known
 
     def _scheduled(self, last: int, progress: Progress | None) -> Schedule:
         """The session's own schedule; the first time its costs are looked up or measured."""
@@ -377,9 +394,9 @@ class Session:
             )
         sentence = self.target.vocab.tokenize(_NEUTRAL)
         tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
-        self._sequence.prefill(tokens[self._sequence.reuse(tokens[:-1]) : -1])
+        features, _ = self._read(tokens, self.drafter)
         if self.drafter:
-            self.drafter.begin(tokens)
+            self.drafter.begin(tokens, features=features)
         return self._costs(max_width, tokens[-1], progress)
 
     def _costs(self, max_width: int, token: int, progress: Progress | None) -> Costs:

@@ -7,8 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
+from spec_cpu.cost import DraftPasses
+from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence, PrefillProgress
+from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
@@ -24,8 +26,10 @@ class Drafter(Protocol):
         free: proposing takes no time worth counting, so that whatever it proposes is weighed
             afterwards (see `weigh`).
         model: whose passes draft; None: no model's.
-        sequence: its own sequence there, to measure what its passes cost.
+        sequence: its own passes, to measure what they cost.
         window: tokens that it reads, at most, to take up drafting again.
+        feature_rows: of how many of a prompt's last rows it wants the target's final hidden states;
+            0: it drafts without them.
     """
 
     @property
@@ -38,13 +42,27 @@ class Drafter(Protocol):
     def model(self) -> Model | None: ...
 
     @property
-    def sequence(self) -> KVSequence | None: ...
+    def sequence(self) -> DraftPasses | None: ...
 
     @property
     def window(self) -> int | None: ...
 
-    def begin(self, prompt: Sequence[int], progress: PrefillProgress | None = None) -> None:
-        """Take up a text. What is already known of it from the last one may be kept."""
+    @property
+    def feature_rows(self) -> int: ...
+
+    def begin(
+        self,
+        prompt: Sequence[int],
+        progress: PrefillProgress | None = None,
+        *,
+        features: Rows | None = None,
+    ) -> None:
+        """Take up a text. What is already known of it from the last one may be kept.
+
+        Args:
+            features: if it wants any: the target's hidden states of the last rows before the last
+                token, (rows, n_embd). What is before them was in the target's cache.
+        """
         ...
 
     def propose(
@@ -61,8 +79,13 @@ class Drafter(Protocol):
         """
         ...
 
-    def commit(self, tokens: Sequence[int]) -> None:
-        """`tokens` were added to the text: the accepted ones and the one that follows them."""
+    def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
+        """`tokens` were added to the text: the accepted ones and the one that follows them.
+
+        Args:
+            features: if it wants any: the target's hidden states of the rows that they were drawn
+                from, (len(tokens), n_embd), valid during the call.
+        """
         ...
 
     def close(self) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from spec_cpu.draft.chain import draw_chain
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
-from spec_cpu.sampling import Distribution, Logits, Pipeline
+from spec_cpu.sampling import Logits, Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
 
@@ -30,6 +31,7 @@ class ModelDrafter:
 
     name = "model"
     free = False
+    feature_rows = 0
 
     def __init__(self, model: Model, context: Context, *, n_vocab: int) -> None:
         """Draft with `model` through `context`, both closed by `close`.
@@ -45,7 +47,13 @@ class ModelDrafter:
         self._base = 0  # tokens in the cache when the proposal began
         self._pending: list[int] = []
 
-    def begin(self, prompt: Sequence[int], progress: PrefillProgress | None = None) -> None:
+    def begin(
+        self,
+        prompt: Sequence[int],
+        progress: PrefillProgress | None = None,
+        *,
+        features: Rows | None = None,
+    ) -> None:
         """Evaluate all of the prompt that fits the window but its last token."""
         prompt = self._known(prompt)
         window = prompt[-self._context.n_ctx // 2 :] if len(prompt) > self._room else prompt
@@ -66,41 +74,22 @@ class ModelDrafter:
         Raises:
             ModelError: the draft is damaged.
         """
+        k = min(k, self._context.n_ctx // 2)
         try:
-            return self._draft(history, k, pipeline, rng, schedule)
+            return draw_chain(
+                self._catch_up(k),
+                self._after,
+                history,
+                k,
+                pipeline,
+                rng,
+                schedule,
+                ends=self.model.vocab.end_tokens,
+            )
         except LogitsError as error:
             raise ModelError(f"{self.model.path.name}: {error}") from None
 
-    def _draft(
-        self,
-        history: Sequence[int],
-        k: int,
-        pipeline: Pipeline,
-        rng: np.random.Generator,
-        schedule: Schedule,
-    ) -> TokenTree:
-        k = min(k, self._context.n_ctx // 2)
-        logits = self._catch_up(k)
-        recent = pipeline.recent(history)
-        ends = self.model.vocab.end_tokens
-        tree = TokenTree(q=None if pipeline.params.greedy else [])
-        reach = 1.0
-        while True:
-            row = logits[0, : self._n_vocab]
-            q = None if tree.q is None else pipeline.distribution(row, recent)
-            confidence = _confidence(row, q, pipeline) if schedule.by_confidence else 1.0
-            # Asked before the token is drawn: see `worth_another`.
-            if not schedule.worth_another(len(tree), reach, confidence):
-                return tree
-            token = pipeline.argmax(row, recent) if q is None else q.sample(rng)
-            tree.append(token, q, confidence)
-            if len(tree) == k or token in ends:
-                return tree
-            reach *= schedule.acceptance(confidence)
-            recent.append(token)
-            logits = self._kv.score([token])
-
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
         """Keep what was fed of `tokens`; the rest is pending."""
         fed = min(len(self._kv) - self._base, len(tokens) - 1)
         self._kv.truncate(self._base + fed)
@@ -130,7 +119,10 @@ class ModelDrafter:
     def _room(self) -> int:
         return self._context.n_ctx - _SINKS
 
-    def _catch_up(self, k: int) -> Rows:
+    def _after(self, token: int) -> Logits:
+        return self._kv.score([token])[0, : self._n_vocab]
+
+    def _catch_up(self, k: int) -> Logits:
         """Feed what is pending; the logits after it."""
         *missing, last = self._pending
         if len(missing) > self.window:
@@ -143,7 +135,7 @@ class ModelDrafter:
         else:
             for token in missing:
                 self._kv.score([token])
-        logits = self._kv.score([last])
+        logits = self._after(last)
         self._base, self._pending = len(self._kv), []
         return logits
 
@@ -156,8 +148,3 @@ class ModelDrafter:
             tail = self._kv.tokens[keep_from:]
             self._kv.truncate(0)
             self._kv.prefill(tail)
-
-
-def _confidence(logits: Logits, q: Distribution | None, pipeline: Pipeline) -> float:
-    """The largest probability of the next token."""
-    return pipeline.confidence(logits) if q is None else float(q.p.max())

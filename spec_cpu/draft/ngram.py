@@ -10,6 +10,7 @@ import numpy as np
 
 from spec_cpu import defaults
 from spec_cpu.draft.suffix_index import LONGEST, Match, SuffixIndex
+from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.sampling import Pipeline
@@ -36,6 +37,7 @@ class NgramDrafter:
 
     name = defaults.NGRAM
     free = True
+    feature_rows = 0
     model: Model | None = None
     sequence: KVSequence | None = None
     window: int | None = None
@@ -56,7 +58,13 @@ class NgramDrafter:
         self._record = _Record()
         self._growth = _Growth(self._index, self._record)
 
-    def begin(self, prompt: Sequence[int], progress: PrefillProgress | None = None) -> None:
+    def begin(
+        self,
+        prompt: Sequence[int],
+        progress: PrefillProgress | None = None,
+        *,
+        features: Rows | None = None,
+    ) -> None:
         """Take up `prompt` in place of the last text; what both begin with is not read again."""
         shared = self._index.shared_prefix(self._start, prompt)
         self._index.truncate(self._start + shared)
@@ -78,7 +86,7 @@ class NgramDrafter:
             growth.add_best(self._ends)
         return growth.tree
 
-    def commit(self, tokens: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
         """Add `tokens` to the text, and learn which of the guesses came true."""
         self._growth.learn(tokens)
         self._growth = _Growth(self._index, self._record)

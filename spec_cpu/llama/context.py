@@ -22,10 +22,12 @@ _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
 
 Rows = NDArray[np.float32]
 
-# A prototype of its own that gives a plain address: llama_cpp's builds a pointer object a call.
+# Prototypes of their own that give a plain address: llama_cpp's build a pointer object a call.
 _logits_address = _lib["llama_get_logits"]
-_logits_address.argtypes = [ctypes.c_void_p]
-_logits_address.restype = ctypes.c_void_p
+_hidden_address = _lib["llama_get_embeddings"]
+for _function in (_logits_address, _hidden_address):
+    _function.argtypes = [ctypes.c_void_p]
+    _function.restype = ctypes.c_void_p
 
 
 class Context:
@@ -42,6 +44,7 @@ class Context:
         threads: int | None = None,
         hidden: bool = False,
         unified: bool = True,
+        flash: bool = True,
     ) -> None:
         """Allocate the memory for `n_ctx` tokens.
 
@@ -51,9 +54,11 @@ class Context:
             n_seq: sequences, with ids 0 .. `n_seq` - 1.
             max_outputs: rows of logits that one `decode` gives at most.
             threads: default: one a physical core.
-            hidden: keep the final hidden state of every output row, for `hidden_rows`.
+            hidden: keep the final hidden state of every output row, for `hidden_rows`. A pass then
+                gives all of its rows, or none.
             unified: one cache that sequences may share tokens in. Else each has an equal part to
                 itself, which is faster where they have nothing in common.
+            flash: let llama.cpp fuse the steps of attention. Without it a tiny model is faster.
 
         Raises:
             UsageError: a size out of range.
@@ -69,14 +74,18 @@ class Context:
         self.max_outputs = min(max_outputs, self.n_batch)
         self.threads = machine.physical_cores() if threads is None else threads
         self._n_vocab = model.vocab.n
+        self._n_embd = model.n_embd
         _check_memory(model, n_ctx, self.n_batch)
-        self._handle: int | None = self._create(n_seq, hidden, unified)
+        self.hidden = hidden
+        self._handle: int | None = self._create(n_seq, unified, flash)
+        self._gives_hidden = hidden
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch = _Batch(self.n_batch, n_seq)
+        self._embedding_batch: _Batch | None = None
         self._view: Rows = np.empty((0, self._n_vocab), np.float32)
         self._view_address = 0
 
-    def _create(self, n_seq: int, hidden: bool, unified: bool) -> int:
+    def _create(self, n_seq: int, unified: bool, flash: bool) -> int:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = self.n_ctx
         params.n_batch = params.n_ubatch = self.n_batch
@@ -85,10 +94,12 @@ class Context:
         params.n_threads = params.n_threads_batch = self.threads
         params.kv_unified = unified
         params.swa_full = True  # without it a sliding-window model cannot take tokens back
-        params.embeddings = hidden
+        params.embeddings = self.hidden
         params.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_NONE
         params.no_perf = True
-        if self.model.kernels != STOCK:
+        if not flash:
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        elif self.model.kernels != STOCK:
             # Left to itself llama.cpp gives it up where another backend than the CPU's runs it.
             params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         log.forget_errors()
@@ -149,18 +160,48 @@ class Context:
         Raises:
             ContextError: the tokens do not fit, or llama.cpp failed. The cache is as before.
         """
-        n = len(tokens)
+        rows = self._rows(len(tokens), outputs)
+        return self._run(self._batch.fill(tokens, positions, seq_ids, outputs), rows)
+
+    def decode_embeddings(
+        self,
+        embeddings: Rows,
+        positions: Sequence[int],
+        seq_ids: Sequence[Sequence[int]],
+        *,
+        outputs: Sequence[bool] | None = None,
+    ) -> Rows:
+        """As `decode`, with what the first layer takes in place of tokens.
+
+        Args:
+            embeddings: float32, (n, n_embd).
+        """
+        if self._embedding_batch is None:
+            self._embedding_batch = _Batch(self.n_batch, self.n_seq, self.model.n_embd)
+        rows = self._rows(len(embeddings), outputs)
+        batch = self._embedding_batch.fill_embeddings(embeddings, positions, seq_ids, outputs)
+        return self._run(batch, rows)
+
+    def _rows(self, n: int, outputs: Sequence[bool] | None) -> int:
+        """The rows that a pass over n tokens gives, if it can."""
         if n > self.n_batch:
             raise ContextError(f"{n} tokens in one pass, but the batch holds {self.n_batch}")
         rows = n if outputs is None else sum(outputs)
         if rows > self.max_outputs:
             raise ContextError(f"{rows} rows in one pass, but the context gives {self.max_outputs}")
+        if self.hidden and 0 < rows < n:
+            raise ContextError("a context with hidden states gives all rows of a pass, or none")
+        return rows
+
+    def _run(self, batch: llama_cpp.llama_batch, rows: int) -> Rows:
+        if self._gives_hidden != (self.hidden and rows > 0):
+            # With them llama.cpp works out the logits of every token, asked for or not.
+            self._gives_hidden = not self._gives_hidden
+            llama_cpp.llama_set_embeddings(self.handle, self._gives_hidden)
         log.forget_errors()
-        status = llama_cpp.llama_decode(
-            self.handle, self._batch.fill(tokens, positions, seq_ids, outputs)
-        )
+        status = llama_cpp.llama_decode(self.handle, batch)
         if status:
-            raise ContextError(self._failure(status, n))
+            raise ContextError(self._failure(status, batch.n_tokens))
         return self._logits(rows) if rows else self._view[:0]
 
     def _failure(self, status: int, n: int) -> str:
@@ -182,10 +223,10 @@ class Context:
             float32, (rows, n_embd): a view with the same lifetime as `decode`'s. Only for a
             context made with `hidden=True`.
         """
-        pointer = llama_cpp.llama_get_embeddings(self._handle)
-        if not pointer:
+        address = _hidden_address(self.handle) if self._gives_hidden else None
+        if not address:
             raise ContextError("this context keeps no hidden states: make it with hidden=True")
-        return _float_view(ctypes.addressof(pointer.contents), rows, self.model.n_embd)
+        return _float_view(address, rows, self._n_embd)
 
     def truncate(self, n: int, *, seq_id: int = 0) -> bool:
         """Forget every token of a sequence from position `n` on.
@@ -220,15 +261,20 @@ class _Batch:
     trip to memory: what did not change since the last pass is left alone.
     """
 
-    def __init__(self, n_batch: int, n_seq: int) -> None:
+    def __init__(self, n_batch: int, n_seq: int, n_embd: int = 0) -> None:
+        """For tokens; with `n_embd` for rows of embeddings of that width."""
         self._token = (ctypes.c_int32 * n_batch)()
+        self._embeddings = np.zeros((n_batch, n_embd), np.float32)
         self._position = (ctypes.c_int32 * n_batch)()
         self._n_seq_id = (ctypes.c_int32 * n_batch)()
         self._seq_id = [(ctypes.c_int32 * n_seq)() for _ in range(n_batch)]
         self._output = (ctypes.c_int8 * n_batch)()
         id_pointer = ctypes.POINTER(ctypes.c_int32)
         self._struct = llama_cpp.llama_batch(
-            token=self._token,
+            token=None if n_embd else self._token,
+            embd=self._embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+            if n_embd
+            else None,
             pos=self._position,
             n_seq_id=self._n_seq_id,
             seq_id=(id_pointer * n_batch)(*(ctypes.cast(ids, id_pointer) for ids in self._seq_id)),
@@ -251,6 +297,16 @@ class _Batch:
                 self._set_ids(i, seq_ids[i])
         self._struct.n_tokens = len(tokens)
         return self._struct
+
+    def fill_embeddings(
+        self,
+        embeddings: Rows,
+        positions: Sequence[int],
+        seq_ids: Sequence[Sequence[int]],
+        outputs: Sequence[bool] | None,
+    ) -> llama_cpp.llama_batch:
+        self._embeddings[: len(embeddings)] = embeddings
+        return self.fill(range(len(embeddings)), positions, seq_ids, outputs)
 
     def _set_ids(self, i: int, ids: Sequence[int]) -> None:
         self._n_seq_id[i] = len(ids)

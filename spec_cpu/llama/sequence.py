@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from spec_cpu.errors import ContextError
 from spec_cpu.llama.context import Context, Rows
 
@@ -24,13 +26,16 @@ class _Scored:
 class KVSequence:
     """A sequence whose first `len(tokens)` tokens have their keys and values in the cache.
 
-    `tokens` is what was fed, in order: position i holds token i.
+    `tokens` is what was fed, in order: position i holds token i. Where the model takes embeddings
+    a token stands for the row that was fed.
 
     A tree is scored by giving every path from its root to a leaf a sequence of llama.cpp's, the
     first one this sequence's own. The others (`branches`) have to hold the text as well. They
     share its cells and are brought up to it only when a tree needs them, so that a chain costs
     nothing more.
     """
+
+    rereads = 0  # what was fed stays: see `cost.DraftPasses`
 
     def __init__(self, context: Context, seq_id: int = 0, branches: Sequence[int] = ()) -> None:
         """Use sequence `seq_id` of `context`, and for trees `branches`, which nobody else uses."""
@@ -53,12 +58,15 @@ class KVSequence:
         """Tokens that one scored pass may have now."""
         return min(self.context.max_outputs, self.context.n_ctx - len(self))
 
-    def score(self, tokens: Sequence[int]) -> Rows:
+    def score(self, tokens: Sequence[int], embeddings: Rows | None = None) -> Rows:
         """Feed `tokens` in one pass and return the logits after each: (len(tokens), n_vocab).
 
         The rows are a view that lives until the context's next pass. Errors: `Context.decode`.
+
+        Args:
+            embeddings: float32, (len(tokens), n_embd): fed in place of the tokens.
         """
-        return self._feed(tokens, outputs=None)
+        return self._feed(tokens, None, embeddings)
 
     def score_tree(self, root: int, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
         """Feed `root` and a tree that grows from it in one pass; `keep` says what stays of it.
@@ -135,24 +143,73 @@ class KVSequence:
         if seq_id != self._seq_id:
             self._branches[seq_id] = n
 
-    def prefill(self, tokens: Sequence[int], progress: PrefillProgress | None = None) -> None:
+    def hidden(self, path: Sequence[int]) -> Rows:
+        """The final hidden states of the root and the nodes of `path` in the pass scored last.
+
+        Returns:
+            float32, (1 + len(path), n_embd), that lives until the context's next pass. Only where
+            the context was made with `hidden=True`.
+        """
+        nodes = [0, *(node + 1 for node in path)]
+        rows = self.context.hidden_rows(max(nodes) + 1)
+        if len(nodes) == len(rows):
+            return rows
+        chosen: Rows = rows.take(nodes, axis=0)
+        return chosen
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        progress: PrefillProgress | None = None,
+        embeddings: Rows | None = None,
+    ) -> None:
         """Feed `tokens` in batches, without logits. Errors: `Context.decode`.
 
         What was fed before `progress` raises stays in the cache and in `tokens`.
+
+        Args:
+            embeddings: as for `score`.
         """
         batch = self.context.n_batch
         for begin in range(0, len(tokens), batch):
             part = tokens[begin : begin + batch]
-            self._feed(part, outputs=[False] * len(part))
+            rows = None if embeddings is None else embeddings[begin : begin + batch]
+            self._feed(part, [False] * len(part), rows)
             if progress is not None:
                 progress(begin + len(part), len(tokens))
 
-    def _feed(self, tokens: Sequence[int], outputs: Sequence[bool] | None) -> Rows:
+    def prefill_hidden(
+        self, tokens: Sequence[int], most: int, progress: PrefillProgress | None = None
+    ) -> Rows:
+        """As `prefill`; the hidden states of the last tokens, `most` or what one pass gives.
+
+        llama.cpp works out the logits of all rows whose hidden states it gives: with a large
+        vocabulary that takes as long as the rest of the model, so ask for few.
+
+        Returns:
+            float32, (rows, n_embd), a copy.
+        """
+        rows = min(most, len(tokens), self.context.max_outputs)
+        before = len(tokens) - rows
+        self.prefill(tokens[:before], progress)
+        if not rows:
+            return np.empty((0, self.context.model.n_embd), np.float32)
+        self.score(tokens[before:])
+        if progress is not None:
+            progress(len(tokens), len(tokens))
+        features: Rows = self.context.hidden_rows(rows).copy()
+        return features
+
+    def _feed(
+        self, tokens: Sequence[int], outputs: Sequence[bool] | None, embeddings: Rows | None
+    ) -> Rows:
         begin = len(self.tokens)
         positions = range(begin, begin + len(tokens))
-        rows = self.context.decode(
-            tokens, positions, [(self._seq_id,)] * len(tokens), outputs=outputs
-        )
+        seq_ids = [(self._seq_id,)] * len(tokens)
+        if embeddings is None:
+            rows = self.context.decode(tokens, positions, seq_ids, outputs=outputs)
+        else:
+            rows = self.context.decode_embeddings(embeddings, positions, seq_ids, outputs=outputs)
         self.tokens += tokens
         return rows
 

@@ -1,0 +1,108 @@
+"""The passes of an EAGLE head: (token, feature) pairs in, logits and a feature of its own out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spec_cpu.heads.file import Head
+from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.llama.tensors import Tensor
+from spec_cpu.sampling import Logits
+
+_KEPT_BYTES = 32 * 2**20  # of embeddings that need not be worked out again
+
+
+class HeadPasses:
+    """A head's own sequence. Row i stands for the pair of a token and the feature before it.
+
+    What depends on the token alone is kept: texts repeat their tokens, and it is half of what a
+    step has to do besides llama.cpp's pass.
+
+    Attributes:
+        context: the head's, with hidden states; nobody else uses its sequence 0.
+        rereads: pairs that a cycle takes in with true features, in place of drafted ones: about the
+            tokens that it accepts.
+    """
+
+    rereads = 2
+
+    def __init__(self, head: Head, context: Context, embedding: Tensor) -> None:
+        """Run `head` in `context`, with the target's `embedding` (token_embd.weight)."""
+        self.context = context
+        self._kv = KVSequence(context)
+        self._head = head
+        self._width = head.target.n_embd
+        self._embedding = embedding
+        self._embedded: dict[int, Rows] = {}
+        self._most_embedded = _KEPT_BYTES // (4 * self._width)
+
+    def __len__(self) -> int:
+        return len(self._kv)
+
+    def take_in(self, tokens: Sequence[int], features: Rows) -> None:
+        """Feed pairs, without logits.
+
+        Args:
+            features: float32, (len(tokens), n_embd): what is beyond the head's width is left out.
+        """
+        if len(tokens):
+            self._kv.prefill(tokens, embeddings=self._inputs(tokens, features))
+
+    def step(self, token: int, feature: Rows) -> Logits:
+        """Feed a pair; the logits of its tokens for what comes next.
+
+        Args:
+            feature: float32, (n_embd,).
+
+        Returns:
+            float32, (V,): a view that lives until the next pass.
+        """
+        feature = feature[: self._width]
+        row = self._head.combine_feature @ feature + self._embed(token)
+        logits: Logits = self._kv.score([token], row[None])[0]
+        return logits
+
+    @property
+    def feature(self) -> Rows:
+        """What stands for the feature after the last step: float32, (n,), a view as `step`'s."""
+        row: Rows = self._kv.hidden(())[0]
+        return row
+
+    def score(self, tokens: Sequence[int]) -> Rows:
+        """Steps with features of no meaning, to be timed: the logits after the last, (1, V)."""
+        nothing = np.zeros(self._width, np.float32)
+        for token in tokens:
+            logits = self.step(token, nothing)
+        return logits[None]
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Take in `tokens` with features of no meaning, to be timed."""
+        self.take_in(tokens, np.zeros((len(tokens), self._width), np.float32))
+
+    def truncate(self, n: int) -> None:
+        """Keep the first `n` rows."""
+        self._kv.truncate(n)
+
+    def drop(self, n: int) -> None:
+        """Forget the first `n` rows, or all where the rest cannot be moved."""
+        if not self._kv.drop(0, n):
+            self._kv.truncate(0)
+
+    def _inputs(self, tokens: Sequence[int], features: Rows) -> Rows:
+        rows: Rows = features[:, : self._width] @ self._head.combine_feature.T
+        rows += np.stack([self._embed(token) for token in tokens])
+        return rows
+
+    def _embed(self, token: int) -> Rows:
+        """The part of the input that `token` makes up."""
+        known = self._embedded.get(token)
+        if known is None:
+            if len(self._embedded) >= self._most_embedded:
+                self._embedded.clear()
+            row = self._embedding.rows([token])[0, : self._width]
+            known = self._head.combine_embedding @ row + self._head.bias
+            self._embedded[token] = known
+        return known
