@@ -23,8 +23,7 @@ from spec_cpu.heads.shards import Manifest, Shard, ShardStore
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 
-_MOST_SEQUENCES, _LEAST_SEQUENCES = 64, 4
-_LENGTH = 384  # tokens of a conversation
+_LEAST_SEQUENCES = 4
 _TOP = 16  # likeliest tokens that are kept
 _CANDIDATES = 40  # that are drawn from
 _BLOCK = 128  # logits are searched by the largest of each block
@@ -45,11 +44,15 @@ class Plan:
         tokens: wanted, rounded up to whole shards.
         seed: the same seed gives the same data on one machine.
         prompts: user turns of conversations to begin with, over and over; none: made up.
+        sequences: conversations in one batch, at most.
+        length: tokens of a conversation.
     """
 
     tokens: int
     seed: int = 0
     prompts: Sequence[Sequence[str]] = field(default=())
+    sequences: int = 64
+    length: int = 384
 
 
 def generate(
@@ -71,21 +74,22 @@ def generate(
         ContextError: not enough memory.
         SpecCpuError: the disk is full.
     """
-    sequences = _sequences(target)
     store = ShardStore(folder)
+    length = min(plan.length, target.n_ctx_train)
+    sequences = store.manifest().sequences if store.begun else _sequences(target, plan, length)
     store.begin(
         Manifest(
             target=target.path.name,
             fingerprint=target.fingerprint,
             n_embd=target.n_embd,
             sequences=sequences,
-            length=_LENGTH,
+            length=length,
             top=min(_TOP, target.vocab.n),
             seed=plan.seed,
             prompts=_digest(plan.prompts),
         )
     )
-    size = sequences * _LENGTH
+    size = sequences * length
     wanted = -(-plan.tokens // size)
     if len(store) >= wanted:
         return store
@@ -99,33 +103,33 @@ def generate(
         hidden=True,
         unified=False,
     ) as context:
-        talk = _Talk(context, sequences, Template.of(target))
-        made, start = 0, perf_counter()
-        for number in range(len(store), wanted):
+        talk = _Talk(context, sequences, length, Template.of(target))
+        first, start = len(store), perf_counter()
+        for number in range(first, wanted):
             if until():
                 break
 
             def report(tokens: int, before: int = number * size) -> None:
                 if progress is not None:
-                    rate = (made + tokens) / (perf_counter() - start)
+                    made = before - first * size + tokens
+                    rate = made / (perf_counter() - start)
                     progress(before + tokens, wanted * size, rate)
 
             store.write(number, talk.shard(plan, number, report))
-            made += size
     return store
 
 
-def _sequences(target: Model) -> int:
+def _sequences(target: Model, plan: Plan, length: int) -> int:
     """As many conversations as memory allows."""
     available = machine.available_memory()
-    n = _MOST_SEQUENCES
-    while available is not None and target.kv_bytes(n * _LENGTH) > _MEMORY_SHARE * available:
+    n = plan.sequences
+    while available is not None and target.kv_bytes(n * length) > _MEMORY_SHARE * available:
         n //= 2
-        if n < _LEAST_SEQUENCES:
+        if n < min(_LEAST_SEQUENCES, plan.sequences):
+            needed = target.kv_bytes(_LEAST_SEQUENCES * length) / _MEMORY_SHARE
             raise ContextError(
-                f"generating with {target.path.name} needs about "
-                f"{target.kv_bytes(_LEAST_SEQUENCES * _LENGTH) / _MEMORY_SHARE / 1e9:.1f} GB of "
-                f"memory, but {available / 1e9:.1f} GB are free: close other programs"
+                f"generating with {target.path.name} needs about {needed / 1e9:.1f} GB of memory, "
+                f"but {available / 1e9:.1f} GB are free: close other programs"
             )
     return n
 
@@ -139,15 +143,16 @@ def _digest(prompts: Sequence[Sequence[str]]) -> str:
 class _Talk:
     """Conversations that advance together."""
 
-    def __init__(self, context: Context, sequences: int, template: Template) -> None:
+    def __init__(self, context: Context, sequences: int, length: int, template: Template) -> None:
         self._context = context
         self._n = sequences
+        self._length = length
         self._template = template
         self._vocab = context.model.vocab
 
     def shard(self, plan: Plan, number: int, report: Callable[[int], None]) -> Shard:
         """Shard `number`: it depends on nothing but that and the plan."""
-        n, length = self._n, _LENGTH
+        n, length = self._n, self._length
         top = min(_TOP, self._vocab.n)
         shard = Shard(
             tokens=np.zeros((n, length), np.int32),
@@ -185,15 +190,14 @@ class _Talk:
         return shard
 
     def _prompts(self, plan: Plan, number: int) -> list[list[list[int]]]:
+        """The user turns of each conversation of shard `number`; none where they are made up."""
+        if not plan.prompts:
+            return [[] for _ in range(self._n)]
         first = number * self._n
-        return (
-            [
-                [self._vocab.tokenize(turn, add_special=False) for turn in plan.prompts[i]]
-                for i in (np.arange(first, first + self._n) % max(1, len(plan.prompts)))
-            ]
-            if plan.prompts
-            else [[] for _ in range(self._n)]
-        )
+        chosen = (plan.prompts[i % len(plan.prompts)] for i in range(first, first + self._n))
+        return [
+            [self._vocab.tokenize(turn, add_special=False) for turn in turns] for turns in chosen
+        ]
 
 
 def top_logprobs(logits: Rows, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

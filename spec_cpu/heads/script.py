@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from spec_cpu.errors import ModelError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.model import Model
 
@@ -26,7 +27,11 @@ class Template:
 
     @classmethod
     def of(cls, target: Model) -> Template:
-        """Taken apart by rendering a conversation and looking for its turns."""
+        """Taken apart by rendering a conversation and looking for its turns.
+
+        Raises:
+            ModelError: the template does not show them as they are.
+        """
         template, vocab = target.chat_template, target.vocab
         first = Message(role="user", content=_USER)
         told = template.render([first])
@@ -37,6 +42,11 @@ class Template:
                 Message(role="user", content=_NEXT),
             ]
         )
+        if _USER not in told or _ANSWER not in on or _NEXT not in on:
+            raise ModelError(
+                f"the chat template of {target.path.name} leaves turns out, so that no "
+                "conversation can be made up with it: use a target with another template"
+            )
         opening, _, to_assistant = told.partition(_USER)
         to_user = on.partition(_ANSWER)[2].partition(_NEXT)[0]
         bos = vocab.text(vocab.bos).decode("utf-8", "replace")

@@ -65,6 +65,11 @@ class ShardStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @property
+    def begun(self) -> bool:
+        """Is it known what it is to hold?"""
+        return (self.folder / _MANIFEST).exists()
+
     def begin(self, manifest: Manifest) -> None:
         """Make the folder, or go on with it.
 
@@ -73,7 +78,7 @@ class ShardStore:
             SpecCpuError: it cannot be written.
         """
         file = self.folder / _MANIFEST
-        if file.exists():
+        if self.begun:
             if self.manifest() != manifest:
                 raise UsageError(
                     f"{self.folder} holds data of another target, seed or prompts: give another "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from torch.nn import functional
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.heads.batches import Batch, Vocabulary, batch_of
 from spec_cpu.heads.eagle import EagleNet, KeysValues
+from spec_cpu.heads.held_out import Acceptance, accepted, mixed
 from spec_cpu.heads.shards import ShardStore
 
 _BATCH = 16  # conversations
@@ -26,6 +29,8 @@ _CLIP = 1.0
 _LOSS_DECAY = 0.8  # of each further step's loss
 _FEATURES = 0.2  # weight of the distance to the true features
 _CHECKPOINT = "checkpoint.pt"
+_DEPTH = 5  # to which acceptance is measured
+_EVALUATIONS = 40  # in a whole training
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Settings:
         deepen: the share of the training that has a single step.
         rate: peak learning rate; `output_rate` is that of the output matrix.
         decay: weight decay.
+        patience: the share of the training after which it ends if held-out acceptance has not
+            grown meanwhile; counted in the deep part only.
         seed: of the order of the data and of the first weights.
     """
 
@@ -47,40 +54,33 @@ class Settings:
     rate: float = 1.5e-3
     output_rate: float = 5e-4
     decay: float = 0.02
+    patience: float = 0.2
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptance:
-    """Held-out acceptance of each drafted token, given that those before it were accepted.
+class Progress:
+    """Told after each step: how far it is, the loss, rows (tokens) a second, the last acceptance.
 
     Attributes:
-        greedy: at temperature 0: the share of positions where head and target agree.
-        overlap: at temperature 1: the mean of sum min(p, q) = 1 - TV, over the likeliest tokens.
+        rows: of a step, about.
     """
-
-    greedy: list[float]
-    overlap: list[float]
-
-    @property
-    def expected(self) -> float:
-        """Tokens that a greedy chain of this depth brings, the target's own included."""
-        total = reached = 1.0
-        for chance in self.greedy:
-            reached *= chance
-            total += reached
-        return total
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Told after each step: how far it is, the loss, rows a second, the last acceptance."""
 
     step: int
     steps: int
     loss: float
+    rows: int
     rate: float
     acceptance: Acceptance | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The weights that did best so far, the step after which, and how they did."""
+
+    step: int
+    acceptance: Acceptance
+    weights: dict[str, Tensor]
 
 
 @dataclass(slots=True)
@@ -93,74 +93,139 @@ class Scales:
 
 @dataclass(slots=True)
 class Trainer:
-    """Trains `net` on the shards of `store`, the last of which is held out.
+    """Trains `net` on the shards of `store`.
+
+    What was trained is kept in `folder`, in a checkpoint: the same trainer goes on from there.
 
     Attributes:
-        embeddings: (n_vocab, n_embd) float32: the target's.
+        held_out: one shard that nothing is learnt from.
+        embeddings: (n_vocab, n_embd) float16: the target's.
+        steps: in all.
+
+    Raises:
+        UsageError: too little data.
     """
 
     net: EagleNet
     store: ShardStore
+    held_out: ShardStore
     vocabulary: Vocabulary
     embeddings: Tensor
     settings: Settings
     folder: Path
     scales: Scales = field(init=False)
-    _shards: int = 0
-    _step: int = 0
+    steps: int = field(init=False)
+    _shards: int = field(init=False)
+    _sequences: int = field(init=False)
+    _step: int = field(default=0, init=False)
+    _best: _Best | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if len(self.store) < 2:
-            raise UsageError(f"{self.store.folder} has too little data to train on: generate more")
-        self._shards = len(self.store) - 1  # more may come meanwhile
-        self.scales = Scales(_feature_scale(self.store), self.embeddings.std(0).clamp_min(1e-4))
+        self._shards, self._sequences = len(self.store), self.store.manifest().sequences
+        if not self._shards or not len(self.held_out):
+            raise UsageError(f"{self.folder} has too little data to train on: generate more")
+        known = self.embeddings[torch.from_numpy(self.vocabulary.tokens.astype(np.int64))]
+        self.scales = Scales(_feature_scale(self.store), known.float().std(0).clamp_min(1e-4))
+        self.steps = max(1, round(self.settings.epochs * self.steps_an_epoch))
 
     @property
-    def steps(self) -> int:
-        """In all."""
-        per_shard = -(-self.store.manifest().sequences // _BATCH)
-        return max(1, round(self.settings.epochs * self._shards * per_shard))
+    def steps_an_epoch(self) -> int:
+        return self._shards * -(-self._sequences // _BATCH)
 
     def train(
-        self, progress: Callable[[Progress], None], *, evaluate_every: int = 100
+        self, progress: Callable[[Progress], None], *, evaluate_every: int | None = None
     ) -> Acceptance:
-        """Train to the end, or go on from the last checkpoint."""
+        """Train to the end, or go on from the last checkpoint; `net` is left at its best.
+
+        Args:
+            progress: may raise KeyboardInterrupt to stop: what was trained is kept.
+
+        Raises:
+            UsageError: the checkpoint is of other data or settings.
+            SpecCpuError: it cannot be written.
+        """
+        every = evaluate_every or max(1, self.steps // _EVALUATIONS)
         optimizer = self._optimizer()
         self._load(optimizer)
         start, rows = perf_counter(), 0
-        acceptance: Acceptance | None = None
         for batch in self._batches():
+            if self._is_stale:
+                break
             self._set_rates(optimizer)
-            loss = self._update(batch, optimizer)
+            loss = self._update(batch, optimizer, self._depth)
             self._step += 1
             rows += batch.next_tokens.numel()
-            if self._step % evaluate_every == 0 or self._step == self.steps:
-                acceptance = self.evaluate()
+            if self._step % every == 0 or self._step == self.steps:
+                self._judge()
                 self._save(optimizer)
-            speed = rows / (perf_counter() - start)
-            progress(Progress(self._step, self.steps, loss, speed, acceptance))
-        return acceptance or self.evaluate()
+            told = Progress(
+                self._step,
+                self.steps,
+                loss,
+                batch.next_tokens.numel(),
+                rows / (perf_counter() - start),
+                self._best.acceptance if self._best else None,
+            )
+            try:
+                progress(told)
+            except KeyboardInterrupt:
+                self._save(optimizer)
+                raise
+        if self._best is None:
+            self._judge()
+        assert self._best is not None
+        self.net.load_state_dict(self._best.weights)
+        return self._best.acceptance
 
-    def evaluate(self, depth: int = 5) -> Acceptance:
+    def seconds_a_step(self) -> float:
+        """The mean over a training, measured on a copy of the net: nothing changes."""
+        probe = replace(self, net=copy.deepcopy(self.net))
+        optimizer, batch = probe._optimizer(), next(probe._batches())
+        seconds = []
+        for depth in (1, self.settings.depth):
+            probe._update(batch, optimizer, depth)  # the first time takes longer
+            start = perf_counter()
+            probe._update(batch, optimizer, depth)
+            seconds.append(perf_counter() - start)
+        shallow, deep = seconds
+        return self.settings.deepen * shallow + (1.0 - self.settings.deepen) * deep
+
+    def evaluate(self, depth: int = _DEPTH) -> Acceptance:
         """On the shard that is held out."""
-        shard = self.store.read(self._shards)
+        shard = self.held_out.read(0)
         chosen = np.arange(len(shard.tokens))
         counts = torch.zeros(depth, 4)
         self.net.eval()
         for begin in range(0, len(chosen), _BATCH):
             batch = batch_of(shard, self.vocabulary, chosen[begin : begin + _BATCH])
-            with torch.no_grad(), _mixed():
+            with torch.no_grad(), mixed():
                 hiddens = self._draft(batch, depth)
-            counts += _accepted(self.net, batch, hiddens)
+            counts += accepted(self.net.output, batch, hiddens)
         self.net.train()
-        greedy = (counts[:, 0] / counts[:, 1].clamp_min(1.0)).tolist()
-        overlap = (counts[:, 2] / counts[:, 3].clamp_min(1.0)).tolist()
-        return Acceptance(greedy, overlap)
+        return Acceptance.of(counts)
 
-    def _update(self, batch: Batch, optimizer: torch.optim.Optimizer) -> float:
-        deep = self._step >= self.settings.deepen * self.steps
-        with _mixed():
-            hiddens = self._draft(batch, self.settings.depth if deep else 1)
+    @property
+    def _depth(self) -> int:
+        """Of the next step of training."""
+        return self.settings.depth if self._step >= self.settings.deepen * self.steps else 1
+
+    @property
+    def _is_stale(self) -> bool:
+        """Has held-out acceptance not grown for too long?"""
+        if self._best is None:
+            return False
+        since = max(self._best.step, self.settings.deepen * self.steps)
+        return self._step - since > self.settings.patience * self.steps
+
+    def _judge(self) -> None:
+        acceptance = self.evaluate()
+        if self._best is None or acceptance.expected > self._best.acceptance.expected:
+            weights = {name: value.clone() for name, value in self.net.state_dict().items()}
+            self._best = _Best(self._step, acceptance, weights)
+
+    def _update(self, batch: Batch, optimizer: torch.optim.Optimizer, depth: int) -> float:
+        with mixed():
+            hiddens = self._draft(batch, depth)
             loss = torch.zeros(())
             for step, hidden in enumerate(hiddens):
                 rows = batch.weights.clone()
@@ -174,7 +239,8 @@ class Trainer:
 
     def _draft(self, batch: Batch, depth: int) -> list[Tensor]:
         """The head's features of token i + 1 in each step of drafting: (B, T, n_embd)."""
-        embedded = functional.embedding(batch.next_tokens, self.embeddings) / self.scales.embeddings
+        known = functional.embedding(batch.next_tokens, self.embeddings).float()
+        embedded = known / self.scales.embeddings
         features = batch.features
         before: list[KeysValues] = []
         hiddens: list[Tensor] = []
@@ -198,7 +264,9 @@ class Trainer:
         distance = functional.smooth_l1_loss(
             away, torch.zeros(()).expand_as(away), reduction="none"
         )
-        return ((entropy + _FEATURES * distance.mean(1)) * weights).sum() / weights.sum()
+        losses = (entropy + _FEATURES * distance.mean(1)) * weights
+        mean: Tensor = losses.sum() / weights.sum().clamp_min(1e-6)
+        return mean
 
     def _optimizer(self) -> torch.optim.AdamW:
         output = [self.net.output.weight]
@@ -231,7 +299,7 @@ class Trainer:
         for epoch in itertools.count():
             order = np.random.default_rng([self.settings.seed, epoch])
             for number in order.permutation(self._shards):
-                sequences = order.permutation(self.store.manifest().sequences)
+                sequences = order.permutation(self._sequences)
                 parts = [sequences[i : i + _BATCH] for i in range(0, len(sequences), _BATCH)]
                 shard = None
                 for part in parts:
@@ -245,11 +313,15 @@ class Trainer:
     def _save(self, optimizer: torch.optim.Optimizer) -> None:
         file = self.folder / _CHECKPOINT
         part = file.with_suffix(".part")
+        best = self._best
         state = {
             "net": self.net.state_dict(),
             "optimizer": optimizer.state_dict(),
             "step": self._step,
-            "settings": asdict(self.settings),
+            "best": None
+            if best is None
+            else (best.step, best.acceptance.greedy, best.acceptance.overlap, best.weights),
+            **self._identity(),
         }
         try:
             torch.save(state, part)
@@ -262,52 +334,31 @@ class Trainer:
         file = self.folder / _CHECKPOINT
         if not file.exists():
             return
-        state = torch.load(file, weights_only=True)
-        if state["settings"] != asdict(self.settings):
-            raise UsageError(f"{file} was trained with other settings: use those, or delete it")
+        try:
+            state = torch.load(file, weights_only=True)
+            mine = {name: state[name] for name in self._identity()} == self._identity()
+        except Exception:  # whatever pickle, zip or torch make of a damaged file
+            raise UsageError(f"{file} is damaged: delete it, and train again") from None
+        if not mine:
+            raise UsageError(
+                f"{file} was trained with other data or settings: give those again, or delete it"
+            )
         self.net.load_state_dict(state["net"])
         optimizer.load_state_dict(state["optimizer"])
         self._step = state["step"]
+        if state["best"] is not None:
+            step, greedy, overlap, weights = state["best"]
+            self._best = _Best(step, Acceptance(greedy, overlap), weights)
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint has to agree in."""
+        return {
+            "settings": asdict(self.settings),
+            "shards": self._shards,
+            "tokens": self.vocabulary.tokens.tolist(),
+        }
 
 
 def _feature_scale(store: ShardStore) -> Tensor:
     features = store.read(0).features.astype(np.float32)
     return torch.from_numpy(features.reshape(-1, features.shape[-1]).std(0)).clamp_min(1e-4)
-
-
-def _accepted(net: EagleNet, batch: Batch, hiddens: Sequence[Tensor]) -> Tensor:
-    """By depth: greedy acceptances, positions tried; the sum of overlaps, positions counted.
-
-    The text of a batch stands for what was drafted before: where it is the likeliest all along it
-    is what a greedy head drafts if it is right. Depth d, from row i: token i + 1 + d, by what step
-    d says in row i + d - 1.
-    """
-    counts = torch.zeros(len(hiddens), 4)
-    right = torch.ones_like(batch.weights, dtype=torch.bool)
-    said = batch.weights == 1.0
-    greedy = batch.greedy[:, None]
-    for step, hidden in enumerate(hiddens):
-        with torch.no_grad(), _mixed():
-            logits = net.output(hidden).float()
-        agrees = logits.argmax(-1) == batch.ids[..., 0]
-        q = logits.gather(-1, batch.ids.clamp_min(0)) - logits.logsumexp(-1, keepdim=True)
-        overlap = torch.minimum(q.exp(), batch.chances).sum(-1)
-        rows = said.clone()
-        rows[:, :step] = False
-        tried = rows & right & greedy
-        counts[step] = torch.stack(
-            (
-                (agrees & tried).sum(),
-                tried.sum(),
-                (overlap * (rows & ~greedy)).sum(),
-                (rows & ~greedy).sum(),
-            )
-        )
-        # Seen from the next token, what was right here is what was accepted before.
-        right = functional.pad(right & agrees, (1, 0))[:, :-1]
-    return counts
-
-
-def _mixed() -> torch.autocast:
-    """Matrix products in bfloat16, which processors with AMX multiply many times as fast."""
-    return torch.autocast("cpu", torch.bfloat16)

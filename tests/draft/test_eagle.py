@@ -135,7 +135,7 @@ def test_greedy_text_is_that_of_plain_decoding(models: Path, noise: float, k: in
         fast = list(start(sequence, drafter, prompt, params=params, k=k, max_tokens=100))
     assert text(fast) == text(plain)
     drafted, accepted = (sum(getattr(c, n) for c in fast) for n in ("drafted", "accepted"))
-    print('ACC',noise,k,accepted/drafted)
+    print("ACC", noise, k, accepted / drafted)
     assert (accepted > 0.5 * drafted) if noise == 0 else (accepted < drafted)
 
 

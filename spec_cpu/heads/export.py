@@ -1,0 +1,57 @@
+"""From a trained network to the head that llama.cpp runs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spec_cpu.heads.eagle import EagleNet
+from spec_cpu.heads.file import EagleWeights
+from spec_cpu.heads.training import Scales
+
+
+def eagle_weights(
+    net: EagleNet, scales: Scales, tokens: NDArray[np.int32], *, n_ctx: int
+) -> EagleWeights:
+    """The weights of `net` as a head's file has them.
+
+    In training features and embeddings are divided by `scales` before they are combined: here that
+    is in the matrices. Queries and keys need no other order: both sides turn neighbouring pairs.
+
+    Args:
+        tokens: (V',) the target's id of each output.
+        n_ctx: the longest text that it is meant for.
+    """
+    shape = net.shape
+    kv = shape.n_head_kv * shape.n_rot
+    q, k, v = net.attn_qkv.weight.split((shape.n_embd, kv, kv))
+    gate, up = net.ffn_gate_up.weight.chunk(2)
+    feature, embedding = net.combine.weight.chunk(2, 1)
+    return EagleWeights(
+        tokens=tokens,
+        combine_feature=_array(feature / scales.features),
+        combine_embedding=_array(embedding / scales.embeddings),
+        bias=_array(net.combine.bias),
+        output=_array(net.output.weight),
+        output_norm=_array(net.output_norm.weight),
+        attn_norm=_array(net.attn_norm.weight),
+        attn_q=_array(q),
+        attn_k=_array(k),
+        attn_v=_array(v),
+        attn_output=_array(net.attn_output.weight),
+        ffn_norm=_array(net.ffn_norm.weight),
+        ffn_gate=_array(gate),
+        ffn_up=_array(up),
+        ffn_down=_array(net.ffn_down.weight),
+        n_head=shape.n_head,
+        n_head_kv=shape.n_head_kv,
+        rope_base=shape.rope_base,
+        norm_eps=shape.epsilon,
+        n_ctx=n_ctx,
+    )
+
+
+def _array(weights: Tensor) -> NDArray[np.float32]:
+    copied: NDArray[np.float32] = weights.detach().numpy().astype(np.float32)
+    return copied
