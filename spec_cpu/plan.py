@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,24 @@ def predicted_speedup(costs: Costs, alpha: float, k: int) -> float:
     """The speedup of drafting k tokens a cycle, from V, c and the overhead as measured."""
     c, verify = _in_plain_steps(costs)
     return float(theory.speedup(alpha, k, c, verify))
+
+
+def best_chain(costs: Costs, alphas: Sequence[float]) -> tuple[int, float]:
+    """The best k up to len(alphas) and its speedup, where acceptance differs by position.
+
+    Args:
+        alphas: of each position, given that the one before was accepted.
+
+    Returns:
+        k and the speedup; 0 and 1.0 where drafting does not pay.
+    """
+    c, verify = _in_plain_steps(costs)
+    ks = np.arange(1, len(alphas) + 1)
+    overhead = costs.draft_catch_up / (costs.passes[0] + costs.row)
+    gains = theory.chain_tokens(alphas)[1:] / theory.cycle_cost(ks, c, verify, overhead)
+    speedups = [1.0, *gains.tolist()]
+    k = int(np.argmax(speedups))
+    return k, speedups[k]
 
 
 def _in_plain_steps(costs: Costs) -> tuple[float, theory.VerifyCost]:

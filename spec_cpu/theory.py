@@ -9,7 +9,7 @@ take V = 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +46,19 @@ def expected_tokens(alpha: ArrayLike, k: ArrayLike) -> Array:
     gap = 1.0 - alpha
     sure = gap < 1e-12
     return np.where(sure, k + 1.0, -np.expm1((k + 1.0) * _log(alpha)) / np.where(sure, 1.0, gap))
+
+
+def chain_tokens(alphas: Sequence[float]) -> Array:
+    """E for k = 0 .. K drafted tokens where acceptance differs by position.
+
+    Args:
+        alphas: K chances of acceptance, each given that the position before was accepted.
+
+    Returns:
+        (K + 1,): 1 + the sum of the chances that positions are reached and accepted. For equal
+        alphas it is `expected_tokens`.
+    """
+    return np.cumsum([1.0, *np.cumprod(np.asarray(alphas, np.float64))])
 
 
 def cycle_cost(

@@ -13,7 +13,7 @@ import typer
 
 from spec_cpu import __version__
 from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu_cli import bench, chat, kernels, models, plan, run
+from spec_cpu_cli import bench, chat, kernels, models, plan, run, train
 from spec_cpu_cli.interrupt import EXIT_CODE
 from spec_cpu_cli.prompt import is_text
 
@@ -31,6 +31,7 @@ app.command()(run.run)
 app.command()(chat.chat)
 app.command()(plan.plan)
 app.command()(bench.bench)
+app.command()(train.train)
 app.add_typer(models.app, name="models")
 app.add_typer(kernels.app, name="kernels")
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from spec_cpu import machine
+from spec_cpu import machine, theory
 from spec_cpu.heads.batches import Batch
 
 _FAST_BFLOAT16 = frozenset({"amx_bf16", "avx512_bf16"})  # instruction sets that multiply it
@@ -38,11 +38,7 @@ class Acceptance:
     @property
     def expected(self) -> float:
         """Tokens that a greedy chain of this depth brings, the target's own included."""
-        total = reached = 1.0
-        for chance in self.greedy:
-            reached *= chance
-            total += reached
-        return total
+        return float(theory.chain_tokens(self.greedy)[-1])
 
 
 def accepted(output: Callable[[Tensor], Tensor], batch: Batch, hiddens: Sequence[Tensor]) -> Tensor:

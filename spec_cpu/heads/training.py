@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +22,7 @@ from spec_cpu.heads.eagle import EagleNet, KeysValues
 from spec_cpu.heads.held_out import Acceptance, accepted, mixed
 from spec_cpu.heads.shards import ShardStore
 
-_BATCH = 16  # conversations
+BATCH = 16  # conversations
 _WARM_UP = 0.03  # of all steps
 _LEAST_RATE = 0.05  # of the peak, at the end
 _CLIP = 1.0
@@ -130,7 +130,7 @@ class Trainer:
 
     @property
     def steps_an_epoch(self) -> int:
-        return self._shards * -(-self._sequences // _BATCH)
+        return self._shards * -(-self._sequences // BATCH)
 
     def train(
         self, progress: Callable[[Progress], None], *, evaluate_every: int | None = None
@@ -196,8 +196,8 @@ class Trainer:
         chosen = np.arange(len(shard.tokens))
         counts = torch.zeros(depth, 4)
         self.net.eval()
-        for begin in range(0, len(chosen), _BATCH):
-            batch = batch_of(shard, self.vocabulary, chosen[begin : begin + _BATCH])
+        for begin in range(0, len(chosen), BATCH):
+            batch = batch_of(shard, self.vocabulary, chosen[begin : begin + BATCH])
             with torch.no_grad(), mixed():
                 hiddens = self._draft(batch, depth)
             counts += accepted(self.net.output, batch, hiddens)
@@ -300,7 +300,7 @@ class Trainer:
             order = np.random.default_rng([self.settings.seed, epoch])
             for number in order.permutation(self._shards):
                 sequences = order.permutation(self._sequences)
-                parts = [sequences[i : i + _BATCH] for i in range(0, len(sequences), _BATCH)]
+                parts = [sequences[i : i + BATCH] for i in range(0, len(sequences), BATCH)]
                 shard = None
                 for part in parts:
                     step += 1

@@ -1,0 +1,245 @@
+"""`spec-cpu train`: a draft head for a target, from what the target itself says."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spec_cpu import defaults
+from spec_cpu.errors import UsageError
+from spec_cpu_cli import options as opt
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from spec_cpu.heads.measure import Evaluation
+    from spec_cpu.heads.recipe import Tick
+    from spec_cpu.heads.work import Asked, Work
+
+_STEPS = ("generate", "train", "evaluate")
+_EVALUATE_SHARE = 0.03  # of the hours, at each temperature
+_BUDGET, _DATA, _OUTPUT = "Budget", "Data", "Output"
+
+
+def train(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write the head to.")],
+    target: opt.Target = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Of head: `eagle`.  [default: eagle]")
+    ] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            "--hours",
+            help="The time that all of it may take.  [default: 1]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--tokens",
+            help="Tokens to generate and learn from, instead: the same seed then gives the same "
+            "head.",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompts",
+            help="Lines of JSON: turns, or prompt.  [default: the target makes them up]",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            help="The folder to work in; what is done there is not done again.  "
+            "[default: OUT.work]",
+            rich_help_panel=_DATA,
+        ),
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option("--only", help="One step: `generate`, `train` or `evaluate`."),
+    ] = None,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option("--vocabulary", help="Tokens that the head can propose.  [default: 6144]"),
+    ] = None,
+    quantization: Annotated[
+        str, typer.Option("--quantization", help="Of the head: `Q8_0`, `Q4_0` or `F16`.")
+    ] = "Q8_0",
+    threads: opt.Threads = None,
+    kernels: opt.Kernels = defaults.KERNELS,
+    seed: Annotated[int | None, typer.Option("--seed", help="[default: 0]")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+    ] = False,
+    quiet: opt.Quiet = False,
+    verbose: opt.Verbose = False,
+) -> None:
+    """Train a small head that drafts for a target, on this machine.
+
+    The target talks to itself, the head learns from it what comes next, and is tried out on text
+    that was held out. Ctrl-C stops; the same command goes on from there.
+    """
+    _check_installed()
+    _check_options(out, kind, only, quantization)
+    asked = _asked(kind, seed, vocabulary, hours, tokens, prompts)
+    path = _target(target, verbose=verbose, show=not quiet)
+    folder = resume or out.with_name(f"{out.name}.work")
+    work = _work(folder, path, asked)
+    try:
+        result = _run(path, work, out, quantization, only, threads, kernels, show=not quiet)
+    except KeyboardInterrupt:
+        message = f"stopped; nothing finished is lost: with --resume {folder} it goes on from there"
+        print(f"spec-cpu: {message}", file=sys.stderr)
+        raise
+    if result is not None:
+        _show(result, work, out, as_json=as_json, quiet=quiet)
+    elif not quiet:
+        print(f"the step is done; what there is: {folder}", file=sys.stderr)
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("torch", "gguf") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f'train needs {" and ".join(missing)}: pip install "spec-cpu[train]"')
+
+
+def _check_options(out: Path, kind: str | None, only: str | None, quantization: str) -> None:
+    """Find out, before anything is generated, whether a head can be made and written."""
+    from spec_cpu.heads.file import QUANTIZATIONS
+    from spec_cpu.heads.learner import check_kind
+    from spec_cpu_cli.plots import check_folder
+
+    if kind is not None:
+        check_kind(kind)
+    if only is not None and only not in _STEPS:
+        raise UsageError(f"--only takes one of {', '.join(_STEPS)}, not {only}")
+    if quantization not in QUANTIZATIONS:
+        raise UsageError(
+            f"quantization must be one of {', '.join(QUANTIZATIONS)}, not {quantization}"
+        )
+    if out.is_dir():
+        raise UsageError(f"{out} is a directory: give --out the name of a file")
+    check_folder(out.parent)
+
+
+def _asked(
+    kind: str | None,
+    seed: int | None,
+    vocabulary: int | None,
+    hours: float | None,
+    tokens: int | None,
+    prompts: Path | None,
+) -> Asked:
+    from spec_cpu.benchmark import read_prompts
+    from spec_cpu.heads.work import Asked
+
+    turns = None if prompts is None else [list(one.turns) for one in read_prompts(prompts)]
+    return Asked(kind, seed, vocabulary, hours, tokens, turns)
+
+
+def _target(name: str | None, *, verbose: bool, show: bool) -> Path:
+    from spec_cpu.fetch import resolve
+    from spec_cpu.llama import log
+    from spec_cpu.llama.gguf import check_model_file
+    from spec_cpu_cli.progress import download_progress
+
+    if name is None:
+        raise UsageError("give the --target to train a head for")
+    log.set_verbose(verbose)
+    with download_progress(show=show) as report:
+        path = resolve(name, report)
+    check_model_file(path)
+    return path
+
+
+def _work(folder: Path, target: Path, asked: Asked) -> Work:
+    from spec_cpu.heads.work import open_work
+    from spec_cpu.llama.model import Model
+
+    return open_work(folder, target.name, Model.fingerprint_of(target), asked)
+
+
+def _run(
+    target: Path,
+    work: Work,
+    out: Path,
+    quantization: str,
+    only: str | None,
+    threads: int | None,
+    kernels: str,
+    *,
+    show: bool,
+) -> Evaluation | None:
+    """The steps, or the one that is asked for."""
+    from spec_cpu.heads import measure, recipe
+    from spec_cpu_cli.interrupt import Interrupt
+    from spec_cpu_cli.training_view import training_view
+
+    with training_view(show=show) as view, Interrupt() as interrupt:
+
+        def tick(tick: Tick) -> None:
+            view.tick(tick)
+            interrupt.check()
+
+        progress = interrupt.checked(view.report)
+        how = recipe.How(threads, kernels, tick, progress)
+        if only in (None, "generate"):
+            recipe.generate(target, work, how)
+        if only in (None, "train"):
+            recipe.train(target, work, out, quantization, how)
+        if only not in (None, "evaluate"):
+            return None
+        return measure.evaluate(
+            target,
+            out,
+            work.held_out,
+            threads=threads,
+            kernels=kernels,
+            seed=work.seed,
+            seconds=None if work.hours is None else work.hours * 3600 * _EVALUATE_SHARE,
+            progress=progress,
+        )
+
+
+def _show(result: Evaluation, work: Work, out: Path, *, as_json: bool, quiet: bool) -> None:
+    if not quiet:
+        for notice in result.notices:
+            print(f"note: {notice}", file=sys.stderr)
+    if as_json:
+        settings = {"kind": work.kind, "seed": work.seed, "epochs": work.epochs}
+        record = {"head": str(out), **settings, "seconds": work.spent, **asdict(result)}
+        print(json.dumps(record))
+        return
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    console.print(_table(result))
+    console.print(f"{out}: try it with --draft {out}", markup=False, soft_wrap=True)
+
+
+def _table(result: Evaluation) -> Table:
+    from rich.table import Table
+
+    table = Table(
+        "temperature", "acceptance by depth", "tokens a cycle", "best k", "speedup", box=None
+    )
+    table.title = f"On {result.prompts} held-out prompts; the speedup is what `plan` predicts"
+    table.title_justify = "left"
+    for one in result.measured:
+        alphas = " ".join(f"{alpha:.2f}" for alpha in one.alpha)
+        row = (f"{one.temperature:g}", alphas, f"{one.tokens:.2f}", str(one.k))
+        table.add_row(*row, f"{one.speedup:.2f}x")
+    return table
