@@ -1,4 +1,4 @@
-"""A tree behind a text in the cache of keys and values: which of llama.cpp's sequences hold what."""
+"""A tree behind a text in the cache of keys and values: which sequence holds what of it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Branches:
 
     Every path from the root to a leaf is a sequence of llama.cpp's, so that a node attends to its
     ancestors and to the text, and to nothing else. A node's first child goes on in the sequence of
-    its parent. Every other child begins a branch, which has to hold the text and the ancestors, too:
-    it shares their cells (no copy), and is brought up to them only when a tree needs it.
+    its parent. Every other child begins a branch, which has to hold the text and the ancestors as
+    well: it shares their cells (no copy), and is brought up to them only when a tree needs it.
 
     This runs no model: whoever feeds the nodes, as tokens or as vectors, feeds them where `place`
     says, and may then `keep` a path. Node -1 is the root.
@@ -108,7 +108,7 @@ class Branches:
         return branch
 
     def keep(self, path: Sequence[int]) -> None:
-        """Of the tree keep the root and the nodes of `path`, from the top down, and nothing else."""
+        """Keep the root and the nodes of `path`, from the top down, and nothing else."""
         end = self._begin + 1
         line = self._lines[path[-1] + 1] if path else self._seq_id
         if self._used or len(path) < len(self._lines) - 1:
