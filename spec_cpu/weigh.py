@@ -29,6 +29,8 @@ _RECORD = 16.0  # plain steps that the record begins with
 _LEARNT = 0.2  # of a new observation, where a mean is kept
 _IDLE = 24  # cycles without a draft after which it is said why
 _PRIOR = 0.6  # the chance that the best token after a node is accepted, before any was seen
+_MEMORY = 0.9  # of what usually follows a node, from one tree to the next
+_PATIENCE = 8  # cycles in a row that drafting must not be expected to pay before it is given up
 _AHEAD = 8  # passes of the draft that are thought ahead
 
 
@@ -74,11 +76,13 @@ class Weigher:
         self._purse = Purse(self._plain)
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
         # Of a draft that takes passes:
-        self._most = 0  # nodes that this cycle may have
+        self._room = 0  # nodes that there is room for in this cycle
+        self._most = 0  # that may be lost, too
         self._drafting = 0.0  # seconds of its passes in this cycle
         self._missed = 0  # tokens decoded without it
         self._followed, self._expanded = _PRIOR, 1.0  # nodes accepted after one, and such ones
         self._on = False
+        self._doubt = 0  # cycles since it was expected to pay
         self._nap = 0  # plain steps left until the choice is weighed again
         self._slept = 0  # taken meanwhile, and not accounted for yet
 
@@ -100,11 +104,11 @@ class Weigher:
             return 0
         self._wake()
         self._drafting = 0.0
-        most = min(self._k_max, room)
+        self._room = min(self._k_max, room)
         price = self._look + self._step(1, first=True)
-        self._most = self._affordable(most, price)
-        if self._most == 0 < most and self._costs.draft_step:
-            self._nap = min(NAP, self._purse.steps_until(self._loss(1) + price, self._plain))
+        self._most = self._affordable(self._room, price)
+        if self._most == 0 < self._room and self._costs.draft_step:
+            self._rest(1, price)
         return self._most
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
@@ -126,21 +130,36 @@ class Weigher:
         w = self._worth_feeding(layer)
         step = self._step(w, first=first)
         most = self._affordable(self._most, self._drafting + step)
-        if most == 0:
+        scored, extended = np.array(chances), np.array(layer[:w])
+        pays = most > 0 and self._pays(scored, extended, step, most)
+        if not pays and (most == 0 or not first or not self._probes(extended, step, most)):
             return 0
-        later = self._step(w, first=False)
-        drafting = np.array([step + i * later for i in range(min(_AHEAD, most))])
-        pays = self._pays(np.array(chances), np.array(layer[:w]), drafting, most)
-        if first and not pays and self._on:
+        if pays:
+            self._on, self._doubt = True, 0
+        self._drafting += step
+        return w
+
+    def _probes(self, layer: Array, step: float, most: int) -> bool:
+        """Whether to draft though it is not expected to pay: to find out whether it would."""
+        if self._on:
+            self._doubt += 1
+            if self._doubt < _PATIENCE:
+                return True
             # What drafting earned is not spent on finding out when it will earn again.
             self._purse.forget_gains(self._plain)
             self._on = False
-            return 0
-        if not pays and not first:
-            return 0
-        self._on = self._on or pays  # where nothing is expected of it, the first pass is a probe
-        self._drafting += step
-        return w
+            return False
+        if self._pays(np.array([]), layer, step, self._room):
+            # It would, but for the purse, which a probe would keep from filling.
+            self._rest(most + 1, step)
+            return False
+        return True
+
+    def _rest(self, n: int, drafting: float) -> None:
+        """Nap until the purse bears a pass over `n` nodes after so many seconds of drafting."""
+        if self._n == 0:
+            loss = self._loss(min(n, self._k_max)) + drafting
+            self._nap = min(NAP, self._purse.steps_until(loss, self._plain))
 
     def acceptance(self, confidence: float) -> float:
         """The chance that a node is accepted of which the drafter is so sure, if it is reached."""
@@ -226,8 +245,8 @@ class Weigher:
             best[parent] = max(chance, best.get(parent, 0.0))
         if best:
             reached = sum(1.0 if parent == ROOT else reach[parent] for parent in best)
-            self._followed = (1.0 - _LEARNT) * self._followed + sum(best.values())
-            self._expanded = (1.0 - _LEARNT) * self._expanded + reached
+            self._followed = _MEMORY * self._followed + sum(best.values())
+            self._expanded = _MEMORY * self._expanded + reached
 
     def _worth_feeding(self, layer: Sequence[float]) -> int:
         """How many of `layer`, one at least, bring more than feeding them along takes."""
@@ -235,9 +254,15 @@ class Weigher:
         price = self._rate * (self._costs.draft_read + slope)
         return max(1, sum(chance * self._usual > price for chance in layer))
 
-    def _pays(self, chances: Array, layer: Array, drafting: Array, most: int) -> bool:
-        """Do 1, 2, ... more passes, which take `drafting` in all, bring more than that would?"""
-        depths = np.arange(len(drafting) + 1)[:, None]
+    def _pays(self, chances: Array, layer: Array, step: float, most: int) -> bool:
+        """Do 1, 2, ... more passes of the draft bring more than their time would?
+
+        Args:
+            step: seconds of the first of them.
+            most: nodes that may be verified.
+        """
+        depths = np.arange(1 + min(_AHEAD, most))[:, None]
+        later = self._step(len(layer), first=False)
         found = layer * self._usual ** depths[1:]  # by the tokens that each pass may add
         ahead = np.tile(np.concatenate([chances, found.ravel()]), (len(depths), 1))
         added = np.repeat(depths[1:, 0], len(layer))
@@ -247,7 +272,7 @@ class Weigher:
         tokens = np.concatenate([np.ones_like(depths), 1.0 + reached], axis=1)
         passes = np.array([self._cycle(n, 0.0) for n in range(tokens.shape[1])])
         seconds = passes + tokens * self._costs.row
-        seconds[1:] += drafting[:, None]
+        seconds[1:] += step + (depths[1:] - 1) * later
         rate = min(self._rate, max(float((tokens / seconds).max()), 1.0 / self._plain))
         worth = tokens - rate * seconds
         worth[:, 1:] -= _GAIN
@@ -288,8 +313,10 @@ class Weigher:
 
         Only the rows on the accepted path are sampled from: one a token.
         """
-        back = self._costs.rebuild * (n > 0 and self._n == 0)
-        return self._pass(n) + back + tokens * self._costs.row
+        change = self._costs.rebuild * ((n != self._n) + (n > 0 and self._n == 0))
+        if self._n == 0 and self._costs.draft_step:
+            change /= _PATIENCE  # what is looked up comes and goes; a draft that pays goes on
+        return self._costs.passes[n] + change + tokens * self._costs.row
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected."""
