@@ -22,7 +22,7 @@ _BORROWED = 3.0  # trials that one position's mean is worth at the next
 _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
 _DOUBT = 0.3  # failures that were not seen: a passage that was copied so far will end
 _OUTCOME_KEPT = 0.96  # of what was learnt of a chance, from one outcome to the next
-_OCTAVES, _OCTAVE_COUNT, _OCTAVE_KEPT = 8, 2.0, 0.99
+_OCTAVES, _OCTAVE_COUNT, _OCTAVE_KEPT = 8, 2.0, 0.97
 
 
 class Acceptance:

@@ -169,3 +169,124 @@ def chains(true: Costs, of: Text, tokens: int) -> float:
 
 def weigher(true: Costs, *, repeatable: bool = False) -> Weigher:
     return Weigher(true, k_max=K, repeatable=repeatable, calibration=Probability())
+
+
+def played(true: Costs, sharpness: Sequence[float], tokens: int = 800, seeds: int = 4) -> list[Run]:
+    return [trees(weigher(true), true, text(sharpness, seed), tokens) for seed in range(seeds)]
+
+
+def mean(runs: Sequence[Run]) -> float:
+    return float(np.mean([run.throughput for run in runs]))
+
+
+def plain(true: Costs) -> float:
+    return 1.0 / (1.0 + true.row)
+
+
+@pytest.mark.parametrize("draft", [HEAD, MODEL], ids=["head", "model"])
+@pytest.mark.parametrize("curve", list(CURVES))
+@pytest.mark.parametrize("rebuild", [0.05, 0.5])
+def test_it_is_never_slower_than_0_98_of_plain_decoding(
+    curve: str, draft: Costs, rebuild: float
+) -> None:
+    """With a draft that is sure and always wrong, from the start or when it has earned trust."""
+    true = costs(curve, draft, rebuild)
+    for tokens in (256, 700):
+        assert mean(played(true, [WRONG] * 800, tokens, seeds=1)) >= 0.98 * plain(true)
+    turning = played(true, [SURE] * 150 + [WRONG] * 800, 700)
+    assert min(run.throughput for run in turning) >= 0.98 * plain(true)
+
+
+@pytest.mark.parametrize("draft", [HEAD, MODEL], ids=["head", "model"])
+@pytest.mark.parametrize("curve", ["kernel", "flat"])
+@pytest.mark.parametrize("sharpness", [MIXED, 4.0, SURE])
+def test_at_temperature_0_trees_bring_what_chains_do_or_more(
+    curve: str, draft: Costs, sharpness: float
+) -> None:
+    """What `--shape auto` rests on."""
+    true = costs(curve, draft)
+    seeds = range(4)
+    chained = np.mean([chains(true, text([sharpness] * 900, seed), 800) for seed in seeds])
+    assert mean(played(true, [sharpness] * 900)) >= chained
+
+
+def test_the_shape_follows_from_the_costs() -> None:
+    """Nothing where V is linear, a chain where it is steep, a wide tree where it is flat."""
+    spread = {}
+    for curve in CURVES:
+        (run,) = played(costs(curve), [MIXED] * 900, seeds=1)
+        spread[curve] = sum(run.nodes) - sum(run.depths)
+        if curve in ("linear", "stock"):
+            assert np.mean(run.nodes) < 0.05
+    assert spread["linear"] <= spread["kernel"] < spread["flat"] / 5
+    (run,) = played(costs("stock"), [SURE] * 900, seeds=1)
+    assert sum(run.nodes) == sum(run.depths) > 100, "a chain"
+
+
+def test_a_dear_pass_of_the_draft_is_taken_less_often() -> None:
+    passes = [
+        np.mean(played(costs("flat", replace(HEAD, draft_step=c)), [MIXED] * 600, 500)[0].passes)
+        for c in (0.01, 0.1, 0.4)
+    ]
+    assert passes == sorted(passes, reverse=True)
+    assert passes[0] > passes[-1] + 1
+
+
+def test_a_draft_that_was_given_up_is_tried_again() -> None:
+    true = costs("kernel")
+    sharpness = [4.0] * 200 + [WRONG] * 200 + [4.0] * 900
+    for run in played(true, sharpness, 1100):
+        position = np.cumsum(run.tokens)
+        nodes = np.array(run.nodes)
+        assert nodes[(position > 250) & (position < 400)].mean() < 0.3
+        late = position > 700
+        assert np.array(run.tokens)[late].sum() / np.array(run.seconds)[late].sum() > 1.4
+
+
+def test_where_nothing_pays_it_says_why_and_naps() -> None:
+    schedule = weigher(costs("kernel"))
+    run = trees(schedule, costs("kernel"), text([WRONG] * 600, 0), 500)
+    assert schedule.reason is not None
+    assert "too few tokens are accepted" in schedule.reason
+    assert np.mean(np.array(run.passes) > 0) < 0.25
+    hopeless = weigher(costs("linear", replace(HEAD, draft_step=1.0)))
+    assert hopeless.hopeless
+    assert hopeless.next_k(9) == 0
+
+
+def test_repeatable_choices_do_not_depend_on_time() -> None:
+    of, true = text([MIXED] * 500, 3), costs("kernel")
+    runs = [
+        trees(weigher(true, repeatable=True), true, of, 400, overhead=overhead)
+        for overhead in (1.0, 9.0)
+    ]
+    assert runs[0].nodes == runs[1].nodes
+
+
+def test_a_draft_slower_than_measured_is_found_out() -> None:
+    """Its passes take four times as long as was measured, through other work between them."""
+    true = costs("flat", replace(HEAD, draft_step=0.1))
+    of = text([MIXED] * 900, 0)
+    found = trees(weigher(true), true, of, 800, overhead=4.0)
+    blind = trees(weigher(true, repeatable=True), true, of, 800, overhead=4.0)
+    assert found.throughput > blind.throughput
+
+
+def test_a_confidence_that_is_wrong_by_a_factor_is_set_right() -> None:
+    calibration = Probability()
+    assert [calibration.acceptance(p) for p in (0.001, 0.3, 1.0)] == [0.001, 0.3, 1.0]
+    rng = np.random.default_rng(0)
+    said = []
+    for p in rng.choice([0.8, 0.3, 0.02, 0.001], 20_000):
+        calibration.count([(float(p), bool(rng.random() < p / 2))])
+        said.append([calibration.acceptance(p) for p in (0.8, 0.3, 0.02)])
+    np.testing.assert_allclose(np.mean(said[2000:], axis=0), [0.4, 0.15, 0.01], rtol=0.1)
+    assert calibration.acceptance(0.017) < calibration.acceptance(0.02), "in proportion"
+
+
+def test_a_scheduler_and_a_pinned_k_can_grow_trees_too() -> None:
+    of, true = text([SURE] * 300, 0), costs("flat")
+    run = trees(Scheduler(true, k_max=K), true, of, 200)
+    assert max(run.nodes) > 1
+    pinned = trees(Pinned(6), true, of, 200)
+    assert set(pinned.nodes[:-6]) == {6}
