@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import log2
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ _BORROWED = 3.0  # trials that one position's mean is worth at the next
 _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
 _DOUBT = 0.3  # failures that were not seen: a passage that was copied so far will end
 _OUTCOME_KEPT = 0.96  # of what was learnt of a chance, from one outcome to the next
+_OCTAVES, _OCTAVE_COUNT, _OCTAVE_KEPT = 8, 2.0, 0.97
 
 
 class Acceptance:
@@ -114,6 +117,14 @@ class Confidence:
             self._accepted[_bin(confidence)] += accepted
 
 
+class Calibrated(Protocol):
+    """Chances that a drafter gives, set right by the record: `Calibration`, `Probability`."""
+
+    def acceptance(self, chance: float) -> float: ...
+
+    def count(self, tried: Sequence[tuple[float, bool]]) -> None: ...
+
+
 class Calibration:
     """A chance that a drafter gives, calibrated: what lately became of tokens with such a chance.
 
@@ -137,6 +148,36 @@ class Calibration:
             i = _bin(chance)
             self._tried[i] = _OUTCOME_KEPT * self._tried[i] + 1.0
             self._accepted[i] = _OUTCOME_KEPT * self._accepted[i] + accepted
+
+
+class Probability:
+    """A draft's probability of a token, calibrated: times what came of such ones for each expected.
+
+    By octaves, and in proportion within each: of the tokens that may follow a node most are
+    unlikely, but not all alike, and what is too high or too low by a factor is so for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._expected = [_OCTAVE_COUNT] * _OCTAVES
+        self._accepted = [_OCTAVE_COUNT] * _OCTAVES
+
+    def acceptance(self, chance: float) -> float:
+        """What the record makes of `chance`; `chance` itself where there is none."""
+        i = _octave(chance)
+        return min(1.0, chance * self._accepted[i] / self._expected[i])
+
+    def count(self, tried: Sequence[tuple[float, bool]]) -> None:
+        """Learn from tokens that were tried: the probability of each, and its fate."""
+        for chance, accepted in tried:
+            i = _octave(chance)
+            # An outcome counts as much as was expected of it: so does what it makes forgotten.
+            kept = 1.0 - (1.0 - _OCTAVE_KEPT) * chance
+            self._expected[i] = kept * self._expected[i] + chance
+            self._accepted[i] = kept * self._accepted[i] + accepted
+
+
+def _octave(chance: float) -> int:
+    return _OCTAVES - 1 if chance <= 0.5**_OCTAVES else int(-log2(chance))
 
 
 def _bin(confidence: float) -> int:

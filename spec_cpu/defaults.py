@@ -6,13 +6,14 @@ from __future__ import annotations
 PAIR = "smollm2-135m"
 NGRAM = "ngram"  # as the name of a draft: looked up in the text itself
 MAX_AUTO_DRAFT_TOKENS = 12  # the most that is drafted where k is chosen each cycle
-MAX_LOOKUP_NODES = 24  # likewise, where drafts are looked up
+MAX_TREE_NODES = 24  # likewise, where drafts are trees
 MAX_DRAFT_TOKENS = 64
 TREE_PATHS = 8  # from the root of a tree to its leaves
 MAX_LOOKUP_BYTES = 16 * 2**20  # of one reference text
 MAX_TOKENS = 512
 CONTEXT = 4096
 BATCH = 512  # prompt tokens a pass
+SHAPE = "auto"  # of a draft model's drafts: by the temperature
 RULE = "block"
 KERNELS = "auto"
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
+from typing import get_args
 
 from spec_cpu import defaults
-from spec_cpu.draft.base import Drafter
+from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.eagle import EagleDrafter
+from spec_cpu.draft.growth import WIDTH
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
@@ -35,6 +37,7 @@ def load(
     draft_ctx: int | None = None,
     threads: int | None = None,
     k: int | None = None,
+    shape: str = defaults.SHAPE,
     rule: str = defaults.RULE,
     sampling: SamplingParams | None = None,
     seed: int | None = None,
@@ -56,6 +59,8 @@ def load(
         threads: default: one a physical core.
         k: drafted tokens a cycle, 0 .. 64; default: chosen each cycle by what it costs here and
             what was accepted so far.
+        shape: what a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest
+            ones, or by temperature (`auto`).
         rule: `block` or `token`.
         sampling: default: llama.cpp's.
         seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`. With one
@@ -75,7 +80,9 @@ def load(
             made for another target.
         ContextError: not enough memory.
     """
-    _check_options(k, rule, seed)
+    _check_options(k, shape, rule, seed)
+    sampling = sampling or SamplingParams()
+    drawn: Shape = _shape(shape, sampling)
     looks_up = draft == defaults.NGRAM
     if lookup and not looks_up:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
@@ -85,14 +92,20 @@ def load(
     with ExitStack() as undo:
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
-        paths = defaults.TREE_PATHS if looks_up and model.can_rollback else 1
         drafts = draft is not None and k != 0 and _can_draft_for(model, notices)
         head = None
         if drafts and draft is not None and not looks_up:
             draft = _path(draft, progress)
             head = read_head(draft) if is_head(draft) else None
+        branches = looks_up or (drafts and head is None and drawn == "tree")
         context = undo.enter_context(
-            Context(model, n_ctx=n_ctx, n_seq=paths, threads=threads, hidden=head is not None)
+            Context(
+                model,
+                n_ctx=n_ctx,
+                n_seq=defaults.TREE_PATHS if branches and model.can_rollback else 1,
+                threads=threads,
+                hidden=head is not None,
+            )
         )
         drafter: Drafter | None = None
         references = read_references(lookup, model.vocab, notices)
@@ -104,7 +117,7 @@ def load(
             drafter = _head_drafter(model, head, context, draft_ctx, notices)
         else:
             small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
-            drafter = _drafter(model, small, context, draft_ctx, notices)
+            drafter = _drafter(model, small, context, draft_ctx, drawn, notices)
         undo.pop_all()
     if chosen.notice:
         notices.append(chosen.notice)
@@ -114,7 +127,7 @@ def load(
         drafter,
         k=k,
         rule=rule,
-        sampling=sampling or SamplingParams(),
+        sampling=sampling,
         seed=seed,
         system=system,
         notices=notices,
@@ -123,9 +136,20 @@ def load(
     )
 
 
-def _check_options(k: int | None, rule: str, seed: int | None) -> None:
+def _shape(shape: str, sampling: SamplingParams) -> Shape:
+    """What a draft model proposes."""
+    if shape == "auto":
+        # Drawn tokens are accepted with 1 - TV, more often than the likeliest with its p.
+        return "tree" if sampling.greedy else "chain"
+    return "tree" if shape == "tree" else "chain"
+
+
+def _check_options(k: int | None, shape: str, rule: str, seed: int | None) -> None:
     if k is not None and not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
         raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
+    shapes = (defaults.SHAPE, *get_args(Shape))
+    if shape not in shapes:
+        raise UsageError(f"shape must be one of {', '.join(shapes)}, not {shape}")
     if rule not in RULES:
         raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule}")
     if seed is not None and seed < 0:
@@ -172,7 +196,12 @@ def _can_draft_for(target: Model, notices: list[str]) -> bool:
 
 
 def _drafter(
-    target: Model, draft: Model, context: Context, draft_ctx: int | None, notices: list[str]
+    target: Model,
+    draft: Model,
+    context: Context,
+    draft_ctx: int | None,
+    shape: Shape,
+    notices: list[str],
 ) -> ModelDrafter | None:
     check_same_vocabulary(target.vocab, draft.vocab)
     if not draft.can_rollback:
@@ -183,8 +212,15 @@ def _drafter(
         draft.close()
         return None
     n_ctx = _draft_context_size(draft, context, draft_ctx)
-    small = Context(draft, n_ctx=n_ctx, threads=context.threads, max_outputs=1)
-    return ModelDrafter(draft, small, n_vocab=target.vocab.n)
+    tree = shape == "tree"
+    small = Context(
+        draft,
+        n_ctx=n_ctx,
+        n_seq=defaults.TREE_PATHS if tree else 1,
+        threads=context.threads,
+        max_outputs=WIDTH if tree else 1,
+    )
+    return ModelDrafter(draft, small, n_vocab=target.vocab.n, shape=shape)
 
 
 def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:

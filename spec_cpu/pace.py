@@ -45,8 +45,8 @@ class Pace:
         self._loosen = (1.0 - _KEPT**2) * prior
         self._loosen[0, 0] = _DRIFT**2
 
-    def draft(self, seconds: float, drafted: int) -> None:
-        """Learn from drafting `drafted` tokens."""
+    def draft(self, seconds: float, drafted: float) -> None:
+        """Learn from drafting `drafted` tokens, or what takes as long as so many."""
         self._learn(1, seconds, self._costs.draft_catch_up + drafted * self._costs.draft_step)
 
     def target(self, seconds: float, n: int) -> None:

@@ -58,7 +58,8 @@ class SweepPoint:
     """One pinned k: the speedup measured, and what the formulas say at its exact alpha.
 
     Attributes:
-        predicted: with V as measured here. `textbook`: with V = 1. None where nothing was drafted.
+        predicted: with V as measured here; of trees as of that run. `textbook`: with V = 1. None
+            where nothing was drafted.
     """
 
     k: int
@@ -121,11 +122,15 @@ def _point(rounds: Sequence[Round], k: int, costs: Costs) -> SweepPoint:
     stats = _merged(rounds, k)
     exact = stats.alpha_exact
     alpha = None if exact is None else min(exact, 1.0)  # a sum of floats may end just above 1
+    predicted, textbook = stats.speedup_theory, stats.speedup_textbook
+    if alpha is not None and not stats.branched:
+        predicted = predicted_speedup(costs, alpha, k)
+        textbook = float(theory.speedup(alpha, k, costs.c))
     return SweepPoint(
         k=k,
         speedup=_speedup(rounds, k),
-        predicted=None if alpha is None else predicted_speedup(costs, alpha, k),
-        textbook=None if alpha is None else float(theory.speedup(alpha, k, costs.c)),
+        predicted=predicted,
+        textbook=textbook,
         alpha=alpha,
         tokens_per_cycle=stats.tokens_per_cycle,
     )

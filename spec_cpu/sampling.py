@@ -221,6 +221,27 @@ class Pipeline:
         forbidden = self._bias_ids[np.isneginf(self._bias)]
         return len(forbidden) < len(tokens) or not np.isin(tokens, forbidden).all()
 
+    def likeliest(
+        self, logits: Logits, history: Sequence[int], n: int, tokens: Ids | None = None
+    ) -> list[tuple[int, float]]:
+        """The `n` likeliest next tokens, or what there is, likeliest first, with probabilities.
+
+        At temperature 0 those of temperature 1: how sure a greedy draft is. Arguments and errors
+        as for `distribution`.
+        """
+        if self.params.greedy:
+            logits = self._adjusted(logits, history, tokens)
+            top = logits.max()
+            _check_finite(float(top))
+            ids = np.flatnonzero(logits > top - _GAPS[0])
+            weights = np.exp(logits[ids] - top)
+            found = Distribution(ids if tokens is None else tokens[ids], weights / weights.sum())
+        else:
+            found = self.distribution(logits, history, tokens)
+        first = _descending(found.p, _largest(found.p, n))
+        best = first if found.ids is None else found.ids[first]
+        return list(zip(best.tolist(), found.p[first].tolist(), strict=True))
+
     def argmax(self, logits: Logits, history: Sequence[int], tokens: Ids | None = None) -> int:
         """The likeliest next token; arguments and errors as for `distribution`."""
         logits = self._adjusted(logits, history, tokens)
@@ -302,6 +323,11 @@ def _sequential_sum(weights: Logits) -> np.float32:
     return total
 
 
+def _largest(values: Floats, n: int) -> Ids:
+    """Where the `n` largest are, in no order."""
+    return values.argpartition(-n)[-n:] if n < len(values) else np.arange(len(values))
+
+
 def _top_k(logits: Logits, top: float, k: int) -> Ids:
     """The k largest logits' tokens, descending."""
     near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
@@ -319,7 +345,7 @@ def _top_p(logits: Logits, top: float, weights: Logits, mass: float) -> Ids:
     return _descending(logits, next(enough, np.arange(len(logits))))
 
 
-def _descending(logits: Logits, ids: Ids) -> Ids:
+def _descending(logits: Logits | Floats, ids: Ids) -> Ids:
     return ids[(-logits[ids]).argsort(kind="stable")]
 
 

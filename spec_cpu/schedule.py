@@ -30,7 +30,7 @@ _PROBE = 2  # tokens in a probe, at most
 _GAIN = 1.04  # how much better another width must be
 MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
-_NAP = 16  # plain steps that are taken without weighing the choice again, at most
+NAP = 16  # plain steps that are taken without weighing the choice again, at most
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
 
 
@@ -38,7 +38,8 @@ class Schedule(Protocol):
     """What decides how many tokens are drafted in a cycle. See `Scheduler` and `weigh.Weigher`.
 
     `next_k` comes before drafting, `worth` after it: how many of the first nodes of a tree of
-    chosen tokens the target should score.
+    chosen tokens the target should score. In between a drafter asks `worth_another` before each
+    token that it draws, or `worth_pass` before each of its passes where it grows a tree.
 
     Attributes:
         by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
@@ -54,6 +55,8 @@ class Schedule(Protocol):
     def next_k(self, room: int) -> int: ...
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool: ...
+
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int: ...
 
     def acceptance(self, confidence: float) -> float: ...
 
@@ -97,6 +100,9 @@ class Pinned:
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
         return True
+
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
+        return len(layer)
 
     def acceptance(self, confidence: float) -> float:
         return confidence
@@ -201,6 +207,10 @@ class Scheduler:
         self._cut = chance
         return False
 
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
+        """A tree grows to a chain of the planned length. See `weigh.Weigher.worth_pass`."""
+        return int(len(chances) < self._plan)
+
     def acceptance(self, confidence: float) -> float:
         """The chance that a token is accepted where the draft's largest probability is this.
 
@@ -286,7 +296,7 @@ class Scheduler:
         if not probe and not self._on and self._k == 0:
             # Only a fuller purse could change that: no k loses less than 1.
             steps = self._purse.steps_until(self._loss(1), self._costs.cycle(0, changed=False))
-            self._nap = _NAP if self._reason == HOPELESS else min(_NAP, steps)
+            self._nap = NAP if self._reason == HOPELESS else min(NAP, steps)
         return probe
 
     def _off(self, most: int, *, pays: bool) -> int:

@@ -12,10 +12,11 @@ from typing import Literal
 import numpy as np
 
 from spec_cpu import cost, defaults
+from spec_cpu.acceptance import Calibration, Probability
 from spec_cpu.cost import Costs
 from spec_cpu.cost_cache import known_or_measured
 from spec_cpu.decode import Cycle, cycles
-from spec_cpu.draft.base import Drafter
+from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context, Rows
@@ -355,17 +356,27 @@ class Session:
             start = perf_counter()
             k_max = self.most_drafted
             costs = self._costs(k_max + 1, last, progress)
-            kind = Weigher if self.drafter and self.drafter.free else Scheduler
-            self._schedule = kind(costs, k_max=k_max, repeatable=self._repeatable)
+            self._schedule = self._schedule_for(self.drafter, costs, k_max)
             for stats in (self.stats, self.total):
                 stats.calibrate += perf_counter() - start
         return self._schedule
 
+    def _schedule_for(self, drafter: Drafter | None, costs: Costs, k_max: int) -> Schedule:
+        if drafter is None or drafter.shape == "chain":
+            return Scheduler(costs, k_max=k_max, repeatable=self._repeatable)
+        calibration = Calibration() if drafter.free else Probability()
+        return Weigher(costs, k_max=k_max, repeatable=self._repeatable, calibration=calibration)
+
+    @property
+    def shape(self) -> Shape | None:
+        """What is drafted: chains or trees; None without a drafter."""
+        return self.drafter.shape if self.drafter else None
+
     @property
     def most_drafted(self) -> int:
         """The most tokens that are drafted a cycle where k is chosen."""
-        free = self.drafter is not None and self.drafter.free
-        return defaults.MAX_LOOKUP_NODES if free else defaults.MAX_AUTO_DRAFT_TOKENS
+        tree = self.shape == "tree"
+        return defaults.MAX_TREE_NODES if tree else defaults.MAX_AUTO_DRAFT_TOKENS
 
     @property
     def why_plain(self) -> str | None:

@@ -17,6 +17,7 @@ _SUMS = (
     "tokens",
     "drafted",
     "accepted",
+    "branched",
     "overlap",
     "draft",
     "target",
@@ -44,6 +45,7 @@ class Stats:
     tokens: int = 0
     drafted: int = 0
     accepted: int = 0
+    branched: int = 0
     tried_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
     overlap: float = 0.0
@@ -65,6 +67,7 @@ class Stats:
         self.tokens += kept
         self.drafted += cycle.drafted
         self.accepted += cycle.accepted
+        self.branched += cycle.depth < cycle.drafted
         self.overlap += sum(cycle.overlaps)
         self._count_positions(cycle)
         self.draft += cycle.seconds.draft
@@ -142,7 +145,7 @@ class Stats:
 
     @property
     def c(self) -> float | None:
-        """A draft step in plain target steps."""
+        """Drafting a token in plain target steps: of a chain a draft step."""
         if not self.drafted or not self.plain_step:
             return None
         return self.draft / self.drafted / self.plain_step
@@ -185,11 +188,17 @@ class Stats:
     def _predicted(
         self, verify: theory.VerifyCost | None, overhead: float, plain: float
     ) -> float | None:
-        """Expected tokens over expected cost of the cycles there were, each with its k."""
+        """Expected tokens over expected cost of the cycles there were, each with its k.
+
+        How many nodes a tree has does not say what it is expected to bring: what was seen does.
+        """
         if self.alpha_exact is None or self.c is None:
             return None
         ks, counts = np.array(self._ks), np.array([len(p) for p in self._passes.values()])
-        tokens = theory.expected_tokens(min(self.alpha_exact, 1.0), ks)
+        if self.branched:
+            tokens = theory.expected_tokens_seen(self.overlap, self.cycles)
+        else:
+            tokens = theory.expected_tokens(min(self.alpha_exact, 1.0), ks)
         costs = theory.cycle_cost(ks, self.c, verify, overhead)
         return float((counts * tokens).sum() / (counts * costs).sum()) * plain
 

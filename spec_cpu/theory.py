@@ -61,6 +61,19 @@ def chain_tokens(alphas: Sequence[float]) -> Array:
     return np.cumsum([1.0, *np.cumprod(np.asarray(alphas, np.float64))])
 
 
+def expected_tokens_seen(overlap: ArrayLike, cycles: ArrayLike) -> Array:
+    """Tokens a cycle, whatever was drafted: 1 + what was to be expected of the positions tried.
+
+    A position is tried if all before it were accepted, so that the chances of an acceptance at
+    those tried add up to the accepted tokens in expectation, of a tree as of a chain.
+
+    Args:
+        overlap: the sum over all positions tried of the chance that a token is accepted there.
+        cycles: in how many cycles, 1 or more.
+    """
+    return np.asarray(1.0 + np.asarray(overlap, np.float64) / np.asarray(cycles, np.float64))
+
+
 def cycle_cost(
     k: ArrayLike, c: ArrayLike, verify: VerifyCost | None = None, overhead: ArrayLike = 0.0
 ) -> Array:

@@ -1,33 +1,43 @@
-"""How much of a free proposal to verify: the schedule of drafters that take no time of their own.
+"""How much of a tree to draft and to verify: the schedule of drafters that propose trees.
 
-What a look-up proposes, and how sure it is, differs from one cycle to the next far more than a
-model's drafts do, and costs next to nothing. So it is made first and weighed then. A node is worth
-its place in the pass if the chance that it is reached and accepted brings more tokens than the
-seconds it adds would bring at the usual rate; the chance is judged by what became of nodes like it.
-Where V is steep that leaves a short chain or nothing, where it is flat a wide tree: there is no
-other rule.
+What a drafter of chosen tokens proposes, and how sure it is, differs from one cycle to the next. So
+its tree is made first and weighed then. A node is worth its place in the pass if the chance that it
+is reached and accepted brings more tokens than the seconds it adds would bring at the usual rate;
+the chance is judged by what became of nodes like it. A pass of the draft, where drafting takes
+passes, is worth its time by the same measure: if what the nodes that it may find are expected to
+bring, beside those there are, is more than its seconds and their verification would. Where V is
+steep that leaves a short chain or nothing, where it is flat a wide tree: there is no other rule.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from spec_cpu.acceptance import Calibration
+import numpy as np
+
+from spec_cpu.acceptance import Array, Calibrated, Calibration
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
-from spec_cpu.schedule import HOPELESS, MARGIN, Outcome, check_outcome, never_pays
-from spec_cpu.tree import TokenTree
+from spec_cpu.schedule import HOPELESS, MARGIN, NAP, Outcome, check_outcome, never_pays
+from spec_cpu.tree import ROOT, TokenTree
 
 _GAIN = 0.05  # tokens that a draft must be expected to bring beyond its price
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
 _RECORD = 16.0  # plain steps that the record begins with
 _LEARNT = 0.2  # of a new observation, where a mean is kept
 _IDLE = 24  # cycles without a draft after which it is said why
+_PRIOR = 0.6  # the chance that the best token after a node is accepted, before any was seen
+_MEMORY = 0.9  # of what usually follows a node, from one tree to the next
+_PATIENCE = 8  # cycles in a row that drafting must not be expected to pay before it is given up
+_AHEAD = 8  # passes of the draft that are thought ahead
 
 
 class Weigher:
-    """Chooses how many nodes of a tree to verify. Once a cycle: `next_k`, `worth`, `observe`.
+    """Chooses how much of a tree to draft, and how many of its nodes to verify.
+
+    Once a cycle: `next_k`, `worth_pass` before each pass of a draft, `worth`, `observe`.
 
     A cycle is worth E - rate * seconds: tokens expected, less what its seconds would bring at the
     usual rate. Taking the best n of each cycle at the rate that this itself leads to is the best
@@ -36,15 +46,26 @@ class Weigher:
 
     by_confidence = True
 
-    def __init__(self, costs: Costs, *, k_max: int, repeatable: bool = False) -> None:
-        """Weigh trees of up to `k_max` nodes; arguments and errors as for `Scheduler`."""
+    def __init__(
+        self,
+        costs: Costs,
+        *,
+        k_max: int,
+        repeatable: bool = False,
+        calibration: Calibrated | None = None,
+    ) -> None:
+        """Weigh trees of up to `k_max` nodes; arguments and errors as for `Scheduler`.
+
+        Args:
+            calibration: what it makes of the drafter's chances; default: `Calibration`.
+        """
         if not 0 <= k_max < len(costs.passes):
             raise ValueError(f"k must be from 0 to {len(costs.passes) - 1}, not {k_max}")
         self._k_max = k_max
         self._costs = costs
         self._pace = Pace(costs)
         self._repeatable = repeatable
-        self._calibration = Calibration()
+        self._calibration = calibration or Calibration()
         self.hopeless = never_pays(costs, MARGIN, k_max)
         self._n = 0  # nodes in the last pass
         self._fresh = True
@@ -54,27 +75,91 @@ class Weigher:
         self._look = 0.0  # seconds that looking up takes
         self._purse = Purse(self._plain)
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
+        # Of a draft that takes passes:
+        self._room = 0  # nodes that there is room for in this cycle
+        self._most = 0  # that may be lost, too
+        self._drafting = 0.0  # seconds of its passes in this cycle
+        self._missed = 0  # tokens decoded without it
+        self._followed, self._expanded = _PRIOR, 1.0  # nodes accepted after one, and such ones
+        self._on = False
+        self._doubt = 0  # cycles since it was expected to pay
+        self._nap = 0  # plain steps left until the choice is weighed again
+        self._slept = 0  # taken meanwhile, and not accounted for yet
 
     @property
     def reason(self) -> str | None:
         """Why nothing is drafted, in a person's words; None while something is."""
         if self.hopeless or never_pays(self._costs, 1.0, self._k_max):
             return HOPELESS
-        return "the text does not repeat itself enough" if self._idle >= _IDLE else None
+        if self._idle < _IDLE:
+            return None
+        if self._costs.draft_step:
+            return f"too few tokens are accepted ({self._usual:.0%})"
+        return "the text does not repeat itself enough"
 
     def next_k(self, room: int) -> int:
         """Nodes to propose: no more than can be tried, for each takes a moment to look up."""
-        if self.hopeless or self._fresh:  # the first pass is one that others can be compared with
+        # The first pass is one that others can be compared with.
+        if self.hopeless or self._fresh or self._nap:
             return 0
-        n = 0
-        most = min(self._k_max, room)
-        while n < most and self._purse.bears(self._loss(n + 1) + self._look):
-            n += 1
-        return n
+        self._wake()
+        self._drafting = 0.0
+        self._room = min(self._k_max, room)
+        price = self._look + self._step(1, first=True)
+        self._most = self._affordable(self._room, price)
+        if self._most == 0 < self._room and self._costs.draft_step:
+            self._rest(1, price)
+        return self._most
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
-        """Proposing costs nothing: yes."""
+        """A chosen token, if there is room: `worth` may still take it back."""
         return True
+
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
+        """How many nodes of a growing tree to extend in another pass of the draft; 0: none.
+
+        It is thought ahead along the best token after each of them, as deep as may pay.
+
+        Args:
+            chances: that each node there is is reached and accepted, best first; none before the
+                first pass.
+            layer: the same of those that may be extended, best first; before the first pass 1, of
+                the text itself.
+        """
+        first = not chances
+        w = self._worth_feeding(layer)
+        step = self._step(w, first=first)
+        most = self._affordable(self._most, self._drafting + step)
+        scored, extended = np.array(chances), np.array(layer[:w])
+        pays = most > 0 and self._pays(scored, extended, step, most)
+        if not pays and (most == 0 or not first or not self._probes(extended, step, most)):
+            return 0
+        if pays:
+            self._on, self._doubt = True, 0
+        self._drafting += step
+        return w
+
+    def _probes(self, layer: Array, step: float, most: int) -> bool:
+        """Whether to draft though it is not expected to pay: to find out whether it would."""
+        if self._on:
+            self._doubt += 1
+            if self._doubt < _PATIENCE:
+                return True
+            # What drafting earned is not spent on finding out when it will earn again.
+            self._purse.forget_gains(self._plain)
+            self._on = False
+            return False
+        if self._pays(np.array([]), layer, step, self._room):
+            # It would, but for the purse, which a probe would keep from filling.
+            self._rest(most + 1, step)
+            return False
+        return True
+
+    def _rest(self, n: int, drafting: float) -> None:
+        """Nap until the purse bears a pass over `n` nodes after so many seconds of drafting."""
+        if self._n == 0:
+            loss = self._loss(min(n, self._k_max)) + drafting
+            self._nap = min(NAP, self._purse.steps_until(loss, self._plain))
 
     def acceptance(self, confidence: float) -> float:
         """The chance that a node is accepted of which the drafter is so sure, if it is reached."""
@@ -85,9 +170,11 @@ class Weigher:
         expected = [1.0]
         reach: list[float] = []
         for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
-            before = 1.0 if parent < 0 else reach[parent]
+            before = 1.0 if parent == ROOT else reach[parent]
             reach.append(before * self.acceptance(confidence))
             expected.append(expected[-1] + reach[-1])
+        self._learn_usual(tree.parents, reach)
+        del expected[self._affordable(len(tree), self._drafting) + 1 :]
         seconds = [self._cycle(n, tokens) for n, tokens in enumerate(expected)]
         # A text gets worse, too: what was usual must not make the best there is now look poor.
         here = max(tokens / took for tokens, took in zip(expected, seconds, strict=True))
@@ -109,28 +196,93 @@ class Weigher:
         if self.hopeless:
             return
         n, tokens = outcome.drafted, outcome.accepted + 1
+        if self._nap:
+            self._nap -= 1
+            self._slept += 1
+            return
         changed = n != self._n
-        seconds = self._pass(n) + tokens * self._costs.row
-        looking = 0.0 if self._repeatable else outcome.seconds_draft
+        seconds = self._pass(n) + tokens * self._costs.row + self._drafting
+        looking = 0.0 if self._repeatable or self._drafting else outcome.seconds_draft
         self._look += _LEARNT * (looking - self._look)
-        self._purse.settle(self._plain, tokens, seconds + looking)
-        self._tokens = _KEPT * self._tokens + tokens
-        self._seconds = _KEPT * self._seconds + seconds
+        self._book(tokens, seconds, looking)
         self._calibration.count(outcome.tried)
         self._idle = 0 if n else self._idle + 1
         if not self._repeatable:
-            self._correct(n, outcome.seconds_target, changed)
+            self._correct(outcome, changed)
+        self._missed = 0 if self._drafting else self._missed + tokens
         self._n = n
 
-    def _correct(self, n: int, seconds: float, changed: bool) -> None:
+    def _book(self, tokens: int, seconds: float, looking: float = 0.0) -> None:
+        self._purse.settle(self._plain, tokens, seconds + looking)
+        self._tokens = _KEPT * self._tokens + tokens
+        self._seconds = _KEPT * self._seconds + seconds
+
+    def _wake(self) -> None:
+        """Account for the steps of a nap."""
+        for _ in range(self._slept):
+            self._book(1, self._plain)
+        self._missed += self._slept
+        self._idle += self._slept
+        self._slept = 0
+
+    def _correct(self, outcome: Outcome, changed: bool) -> None:
         """Learn what passes take, those of new widths as well: here widths hardly ever repeat."""
+        n, seconds = outcome.drafted, outcome.seconds_target
         if n == 0 and not changed:
             self._last_plain = seconds
         elif n == 0 and self._last_plain:
             extra = min(max(0.0, seconds / self._last_plain - 1.0), 1.0) * self._costs.passes[0]
             self._rebuild += _LEARNT * (extra - self._rebuild)
+        if self._drafting and not self._missed:
+            self._pace.draft(outcome.seconds_draft, self._drafting / self._costs.draft_step)
         self._pace.target(max(0.0, seconds - changed * self._rebuild), n + 1)
         self._costs = replace(self._pace.corrected(), rebuild=self._rebuild)
+
+    def _learn_usual(self, parents: Sequence[int], reach: Sequence[float]) -> None:
+        """How likely the best token after a node is accepted, by what the drafter says of it."""
+        best: dict[int, float] = {}
+        for parent, chance in zip(parents, reach, strict=True):
+            best[parent] = max(chance, best.get(parent, 0.0))
+        if best:
+            reached = sum(1.0 if parent == ROOT else reach[parent] for parent in best)
+            self._followed = _MEMORY * self._followed + sum(best.values())
+            self._expanded = _MEMORY * self._expanded + reached
+
+    def _worth_feeding(self, layer: Sequence[float]) -> int:
+        """How many of `layer`, one at least, bring more than feeding them along takes."""
+        slope = (self._costs.passes[self._k_max] - self._costs.passes[0]) / max(1, self._k_max)
+        price = self._rate * (self._costs.draft_read + slope)
+        return max(1, sum(chance * self._usual > price for chance in layer))
+
+    def _pays(self, chances: Array, layer: Array, step: float, most: int) -> bool:
+        """Do 1, 2, ... more passes of the draft bring more than their time would?
+
+        Args:
+            step: seconds of the first of them.
+            most: nodes that may be verified.
+        """
+        depths = np.arange(1 + min(_AHEAD, most))[:, None]
+        later = self._step(len(layer), first=False)
+        found = layer * self._usual ** depths[1:]  # by the tokens that each pass may add
+        ahead = np.tile(np.concatenate([chances, found.ravel()]), (len(depths), 1))
+        added = np.repeat(depths[1:, 0], len(layer))
+        ahead[:, len(chances) :] *= added <= depths
+        ahead[:, ::-1].sort(axis=1)
+        reached = ahead[:, :most].cumsum(axis=1)
+        tokens = np.concatenate([np.ones_like(depths), 1.0 + reached], axis=1)
+        passes = np.array([self._cycle(n, 0.0) for n in range(tokens.shape[1])])
+        seconds = passes + tokens * self._costs.row
+        seconds[1:] += step + (depths[1:] - 1) * later
+        rate = min(self._rate, max(float((tokens / seconds).max()), 1.0 / self._plain))
+        worth = tokens - rate * seconds
+        worth[:, 1:] -= _GAIN
+        best = worth.max(axis=1)
+        return bool((best[1:] > best[0]).any())
+
+    @property
+    def _usual(self) -> float:
+        """The chance that the best token after a node is accepted if the node is."""
+        return self._followed / self._expanded
 
     @property
     def _plain(self) -> float:
@@ -141,6 +293,18 @@ class Weigher:
         """Tokens a second, as things go; plain decoding's at least."""
         return max(1.0 / self._plain, self._tokens / self._seconds)
 
+    def _step(self, nodes: int, *, first: bool) -> float:
+        """Seconds of a pass of the draft over `nodes` nodes; the first takes in what it missed."""
+        more = (nodes - 1) * self._costs.draft_read
+        return self._costs.draft_step + more + first * self._costs.reading(self._missed)
+
+    def _affordable(self, most: int, drafting: float) -> int:
+        """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
+        n = 0
+        while n < most and self._purse.bears(self._loss(n + 1) + drafting):
+            n += 1
+        return n
+
     def _pass(self, n: int) -> float:
         return self._costs.passes[n] + (n != self._n) * self._costs.rebuild
 
@@ -149,8 +313,10 @@ class Weigher:
 
         Only the rows on the accepted path are sampled from: one a token.
         """
-        back = self._costs.rebuild * (n > 0 and self._n == 0)
-        return self._pass(n) + back + tokens * self._costs.row
+        change = self._costs.rebuild * ((n != self._n) + (n > 0 and self._n == 0))
+        if self._n == 0 and self._costs.draft_step:
+            change /= _PATIENCE  # what is looked up comes and goes; a draft that pays goes on
+        return self._costs.passes[n] + change + tokens * self._costs.row
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected."""

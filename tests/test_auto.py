@@ -13,7 +13,7 @@ from spec_cpu.cost import Costs
 
 GREEDY = SamplingParams(temperature=0)
 FLAT = Costs(
-    passes=tuple(0.01 * (1 + 0.02 * n) for n in range(defaults.MAX_AUTO_DRAFT_TOKENS + 1)),
+    passes=tuple(0.01 * (1 + 0.02 * n) for n in range(defaults.MAX_TREE_NODES + 1)),
     draft_step=0.0002,
     draft_catch_up=0.0,
     rebuild=0.0,
@@ -162,16 +162,18 @@ def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().next_k(room) if self.waited > 100 else 0
 
     monkeypatch.setattr(module, "Scheduler", Late)
+    monkeypatch.setattr(module, "Weigher", Late)
 
 
 @pytest.mark.usefixtures("flat", "long_gap")
 @pytest.mark.parametrize("draft_ctx", [None, 32])
+@pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_a_draft_that_was_left_out_catches_up(
-    tiny_target: Path, tiny_draft: Path, draft_ctx: int | None
+    tiny_target: Path, tiny_draft: Path, draft_ctx: int | None, shape: str
 ) -> None:
     with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
         expected = answer(plain, 200)
-    options = {"threads": 1, "sampling": GREEDY, "draft_ctx": draft_ctx}
+    options = {"threads": 1, "sampling": GREEDY, "draft_ctx": draft_ctx, "shape": shape}
     with spec_cpu.load(tiny_target, tiny_draft, **options) as session:
         assert answer(session, 200) == expected
         assert session.stats.drafted > 40

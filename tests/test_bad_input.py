@@ -400,6 +400,8 @@ def test_a_nul_in_a_prompt_is_text(call: Call, plain: list[str]) -> None:
         ("-k", "x", "-k"),
         ("--rule", "x", "block"),
         ("--rule", "", "block"),
+        ("--shape", "star", "chain"),
+        ("--shape", "", "chain"),
         ("-n", "0", "max-tokens"),
         ("-n", "-1", "max-tokens"),
         ("-n", "1.5", "max-tokens"),

@@ -17,7 +17,7 @@ from spec_cpu.llama.model import Model
 
 GREEDY = SamplingParams(temperature=0)
 FLAT = Costs(
-    passes=tuple(0.01 * (1 + 0.01 * n) for n in range(defaults.MAX_LOOKUP_NODES + 1)),
+    passes=tuple(0.01 * (1 + 0.01 * n) for n in range(defaults.MAX_TREE_NODES + 1)),
     draft_step=0.0,
     draft_catch_up=0.0,
     rebuild=0.0,

@@ -105,3 +105,13 @@ def test_acceptance_and_residual_make_up_p(p: list[float], q: list[float]) -> No
 def test_arguments_out_of_range_are_refused(alpha: float, k: int) -> None:
     with pytest.raises(ValueError, match="must be"):
         theory.expected_tokens(alpha, k)
+
+
+def test_tokens_seen_are_those_expected_of_a_chain_where_positions_are_independent() -> None:
+    """Of what was tried the chances add up, whatever the shape; here with every position alike."""
+    rng = np.random.default_rng(0)
+    alpha, k, cycles = 0.7, 4, 50_000
+    hits = rng.random((cycles, k)) < alpha
+    tried = np.minimum(hits.cumprod(axis=1).sum(axis=1) + 1, k)
+    seen = theory.expected_tokens_seen(alpha * tried.sum(), cycles)
+    assert seen == pytest.approx(theory.expected_tokens(alpha, k), rel=0.01)

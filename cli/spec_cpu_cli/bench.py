@@ -79,6 +79,7 @@ def bench(
     threads: opt.Threads = None,
     kernels: opt.Kernels = defaults.KERNELS,
     draft_tokens: opt.DraftTokens = None,
+    shape: opt.Shape = defaults.SHAPE,
     lookup: opt.Lookup = None,
     recalibrate: opt.Recalibrate = False,
     rule: opt.Rule = defaults.RULE,
@@ -161,6 +162,7 @@ def bench(
         threads=threads,
         kernels=kernels,
         k=draft_tokens,
+        shape=shape,
         rule=rule,
         seed=None,
         system=None,
@@ -267,6 +269,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
         settings={
             "temperature": temperature,
             "k": pin,
+            "shape": session.shape,
             "rule": session.rule,
             "max_tokens": asked.max_tokens,
             "threads": session.threads,

@@ -147,7 +147,8 @@ def show(found: Sequence[Section]) -> None:
 def _title(settings: dict[str, Any]) -> str:
     pinned = "chosen each cycle" if settings["k"] is None else settings["k"]
     return (
-        f"temperature {settings['temperature']:g}, k {pinned}, {settings['max_tokens']} tokens, "
+        f"temperature {settings['temperature']:g}, k {pinned} ({settings['shape']}), "
+        f"{settings['max_tokens']} tokens, "
         f"{settings['threads']} threads"
         + ("" if settings["complete"] else " (interrupted: what there is)")
     )

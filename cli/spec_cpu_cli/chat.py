@@ -30,6 +30,7 @@ def chat(
     threads: opt.Threads = None,
     kernels: opt.Kernels = defaults.KERNELS,
     draft_tokens: opt.DraftTokens = None,
+    shape: opt.Shape = defaults.SHAPE,
     lookup: opt.Lookup = None,
     rule: opt.Rule = defaults.RULE,
     recalibrate: opt.Recalibrate = False,
@@ -73,6 +74,7 @@ def chat(
         threads=threads,
         kernels=kernels,
         k=draft_tokens,
+        shape=shape,
         rule=rule,
         sampling=sampling,
         seed=seed,
@@ -154,7 +156,7 @@ def _show_stats(session: Session) -> None:
     from spec_cpu_cli.report import summary
 
     if session.total.cycles:
-        print_summary(summary(session.total, session.why_plain))
+        print_summary(summary(session.total, session.why_plain, session.shape))
     else:
         _note("nothing was answered yet", quiet=False)
 

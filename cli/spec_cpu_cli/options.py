@@ -78,6 +78,15 @@ DraftTokens = Annotated[
         rich_help_panel=_DRAFTING,
     ),
 ]
+Shape = Annotated[
+    str,
+    typer.Option(
+        "--shape",
+        help="What a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest "
+        "ones; `auto`: a tree at --temp 0.",
+        rich_help_panel=_DRAFTING,
+    ),
+]
 Kernels = Annotated[
     str,
     typer.Option(
@@ -251,6 +260,7 @@ def open_session(
     threads: int | None,
     kernels: str,
     k: int | None,
+    shape: str,
     rule: str,
     sampling: SamplingParams,
     seed: int | None,
@@ -285,6 +295,7 @@ def open_session(
             threads=threads,
             kernels=kernels,
             k=k,
+            shape=shape,
             rule=rule,
             sampling=sampling,
             seed=seed,

@@ -65,6 +65,7 @@ def plan(
         threads=threads,
         kernels=kernels,
         k=max_k,
+        shape="chain",
         rule=defaults.RULE,
         sampling=SamplingParams(),
         seed=None,

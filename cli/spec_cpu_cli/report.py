@@ -29,8 +29,12 @@ def live_line(stats: Stats, why_plain: str | None) -> str:
     return "[dim]" + " · ".join([*parts, f"{stats.tokens} tokens"]) + "[/]"
 
 
-def summary(stats: Stats, why_plain: str | None) -> Iterator[str]:
-    """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means."""
+def summary(stats: Stats, why_plain: str | None, shape: str | None) -> Iterator[str]:
+    """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means.
+
+    Args:
+        why_plain: why nothing is drafted just now. `shape`: of what is drafted.
+    """
     if not stats.cycles:
         yield "stopped before the first token"
         return
@@ -47,7 +51,7 @@ def summary(stats: Stats, why_plain: str | None) -> Iterator[str]:
     yield (
         f"alpha {_number(stats.alpha, '.2f')} observed, {_number(stats.alpha_exact, '.2f')} exact "
         f"(by position: {positions}); {_number(stats.tokens_per_cycle, '.2f')} tokens a cycle "
-        f"with k = {stats.k}"
+        f"with k = {stats.k}{' (trees)' if shape == 'tree' else ''}"
     )
     if stats.speedup is None:
         return
@@ -85,6 +89,7 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "tokens": stats.tokens,
         "finish": session.finish,
         "k": stats.k,
+        "shape": session.shape,
         "rule": session.rule,
         "seed": session.seed,
         "cycles": stats.cycles,

@@ -38,6 +38,7 @@ def run(
     threads: opt.Threads = None,
     kernels: opt.Kernels = defaults.KERNELS,
     draft_tokens: opt.DraftTokens = None,
+    shape: opt.Shape = defaults.SHAPE,
     lookup: opt.Lookup = None,
     rule: opt.Rule = defaults.RULE,
     recalibrate: opt.Recalibrate = False,
@@ -91,6 +92,7 @@ def run(
         threads=threads,
         kernels=kernels,
         k=draft_tokens,
+        shape=shape,
         rule=rule,
         sampling=sampling,
         seed=seed,
@@ -122,7 +124,7 @@ def run(
         elif not quiet:
             say(session, said)
             _say_where_it_was_cut(session.finish, session.n_ctx)
-            print_summary(report.summary(session.stats, session.why_plain))
+            print_summary(report.summary(session.stats, session.why_plain, session.shape))
         if session.finish == "interrupted":
             raise typer.Exit(EXIT_CODE)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import TokenTree
 
+Shape = Literal["chain", "tree"]
+"""A chain of tokens that are drawn one after the other, or a tree of tokens that are chosen."""
+
 
 class Drafter(Protocol):
     """Proposes the next tokens of a text that it follows along.
@@ -25,6 +28,7 @@ class Drafter(Protocol):
         name: what people call it.
         free: proposing takes no time worth counting, so that whatever it proposes is weighed
             afterwards (see `weigh`).
+        shape: of what it proposes.
         model: whose passes draft; None: no model's.
         sequence: its own passes, to measure what they cost.
         window: tokens that it reads, at most, to take up drafting again.
@@ -37,6 +41,9 @@ class Drafter(Protocol):
 
     @property
     def free(self) -> bool: ...
+
+    @property
+    def shape(self) -> Shape: ...
 
     @property
     def model(self) -> Model | None: ...

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
+from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
 from spec_cpu.draft.head_passes import HeadPasses
 from spec_cpu.errors import LogitsError, ModelError
@@ -40,6 +41,7 @@ class EagleDrafter:
 
     name = "eagle"
     free = False
+    shape: Shape = "chain"
 
     def __init__(
         self,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
+from spec_cpu.draft.growth import BREADTH, Follows, grow, most_fed
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
@@ -22,7 +25,8 @@ MIN_CONTEXT = 32  # room to slide in
 
 
 class ModelDrafter:
-    """A draft model, sampled from its own processed distribution q.
+    """A draft model: a chain sampled from its own processed distribution q, or a tree of the
+    likeliest tokens by that.
 
     Its KV cache runs behind the text: `_pending` is what it has not been fed, the last token at
     least. Where its context is smaller than the text it drafts from a sliding window, which costs
@@ -33,18 +37,23 @@ class ModelDrafter:
     free = False
     feature_rows = 0
 
-    def __init__(self, model: Model, context: Context, *, n_vocab: int) -> None:
+    def __init__(
+        self, model: Model, context: Context, *, n_vocab: int, shape: Shape = "chain"
+    ) -> None:
         """Draft with `model` through `context`, both closed by `close`.
 
         Args:
             context: of `MIN_CONTEXT` tokens at least.
             n_vocab: the target's; tokens that only the draft has are never proposed.
+            shape: a tree has as many paths as the context has sequences.
         """
         self.model = model
+        self.shape = shape
         self._context = context
         self._n_vocab = n_vocab
-        self._kv = KVSequence(context)
+        self._kv = KVSequence(context, branches=range(1, context.n_seq))
         self._base = 0  # tokens in the cache when the proposal began
+        self._fed: TokenTree | None = None  # in the cache behind those, of a tree
         self._pending: list[int] = []
 
     def begin(
@@ -60,6 +69,7 @@ class ModelDrafter:
         known = self._kv.reuse(window[:-1])
         self._kv.prefill(window[known:-1], progress)
         self._base, self._pending = len(self._kv), [window[-1]]
+        self._fed = None
 
     def propose(
         self,
@@ -69,15 +79,17 @@ class ModelDrafter:
         rng: np.random.Generator,
         schedule: Schedule,
     ) -> TokenTree:
-        """A chain of at most `k` tokens, cut after one that ends the text.
+        """A chain or tree of at most `k` tokens, none of them after one that ends the text.
 
         Raises:
             ModelError: the draft is damaged.
         """
-        k = min(k, self._context.n_ctx // 2)
         try:
+            if self.shape == "tree":
+                return self._grow(history, k, pipeline, schedule)
+            k = min(k, self._context.n_ctx // 2)
             return draw_chain(
-                self._catch_up(k),
+                self._catch_up(k)[0, : self._n_vocab],
                 self._after,
                 history,
                 k,
@@ -89,10 +101,32 @@ class ModelDrafter:
         except LogitsError as error:
             raise ModelError(f"{self.model.path.name}: {error}") from None
 
+    def _grow(
+        self, history: Sequence[int], k: int, pipeline: Pipeline, schedule: Schedule
+    ) -> TokenTree:
+        k = min(k, self._context.n_ctx // 4)
+        passes = _Passes(
+            lambda: self._catch_up(most_fed(k)),
+            self._kv,
+            pipeline,
+            pipeline.recent(history),
+            self._n_vocab,
+        )
+        ends = self.model.vocab.end_tokens
+        tree, fed = grow(passes, k, schedule, ends=ends, paths=self._kv.paths)
+        self._fed = None if self._pending else fed
+        return tree
+
     def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
         """Keep what was fed of `tokens`; the rest is pending."""
-        fed = min(len(self._kv) - self._base, len(tokens) - 1)
-        self._kv.truncate(self._base + fed)
+        if self._fed is not None:
+            path = self._fed.descend(tokens[:-1])
+            self._kv.keep(path)
+            self._fed = None
+            fed = len(path)
+        else:
+            fed = min(len(self._kv) - self._base, len(tokens) - 1)
+            self._kv.truncate(self._base + fed)
         self._pending += self._known(tokens[fed:])
         self._base = len(self._kv)
 
@@ -122,7 +156,7 @@ class ModelDrafter:
     def _after(self, token: int) -> Logits:
         return self._kv.score([token])[0, : self._n_vocab]
 
-    def _catch_up(self, k: int) -> Logits:
+    def _catch_up(self, k: int) -> Rows:
         """Feed what is pending; the logits after it."""
         *missing, last = self._pending
         if len(missing) > self.window:
@@ -135,7 +169,7 @@ class ModelDrafter:
         else:
             for token in missing:
                 self._kv.score([token])
-        logits = self._after(last)
+        logits = self._kv.score_tree(last, [], [])
         self._base, self._pending = len(self._kv), []
         return logits
 
@@ -148,3 +182,36 @@ class ModelDrafter:
             tail = self._kv.tokens[keep_from:]
             self._kv.truncate(0)
             self._kv.prefill(tail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """The passes that grow a tree: a `growth.Expander`.
+
+    Attributes:
+        take_in: feeds the text so far; the logits after it.
+        recent: the end of the text that distributions depend on.
+    """
+
+    take_in: Callable[[], Rows]
+    kv: KVSequence
+    pipeline: Pipeline
+    recent: list[int]
+    n_vocab: int
+
+    def root(self) -> Follows:
+        return self._follows(self.take_in()[0], [])
+
+    def expand(self, fed: TokenTree, new: range) -> list[Follows]:
+        nodes = slice(new.start, new.stop)
+        rows = self.kv.grow(fed.tokens[nodes], fed.parents[nodes])
+        penalizes = self.pipeline.params.penalizes
+        paths = [fed.path(node) if penalizes else [] for node in new]
+        return [
+            self._follows(row, [fed.tokens[node] for node in path])
+            for row, path in zip(rows, paths, strict=True)
+        ]
+
+    def _follows(self, row: Logits, path: list[int]) -> Follows:
+        history = [*self.recent, *path]
+        return self.pipeline.likeliest(row[: self.n_vocab], history, BREADTH)

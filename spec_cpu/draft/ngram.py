@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.draft.base import Shape
 from spec_cpu.draft.suffix_index import LONGEST, Match, SuffixIndex
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
@@ -38,6 +39,7 @@ class NgramDrafter:
     name = defaults.NGRAM
     free = True
     feature_rows = 0
+    shape: Shape = "tree"
     model: Model | None = None
     sequence: KVSequence | None = None
     window: int | None = None

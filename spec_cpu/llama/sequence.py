@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from spec_cpu.errors import ContextError
+from spec_cpu.llama.branches import Branches
 from spec_cpu.llama.context import Context, Rows
 
 PrefillProgress = Callable[[int, int], None]
 """Told (tokens evaluated, tokens in all) after each batch of a prompt."""
-
-
-@dataclass(slots=True)
-class _Scored:
-    """The pass scored last: where it began, and of a tree its tokens and each node's sequences."""
-
-    begin: int = 0
-    tree: Sequence[int] = ()
-    seq_ids: list[tuple[int, ...]] = field(default_factory=list)
 
 
 class KVSequence:
@@ -29,10 +19,9 @@ class KVSequence:
     `tokens` is what was fed, in order: position i holds token i. Where the model takes embeddings
     a token stands for the row that was fed.
 
-    A tree is scored by giving every path from its root to a leaf a sequence of llama.cpp's, the
-    first one this sequence's own. The others (`branches`) have to hold the text as well. They
-    share its cells and are brought up to it only when a tree needs them, so that a chain costs
-    nothing more.
+    A tree that follows the text is scored in one pass (`score_tree`) or grown pass by pass
+    (`score_tree`, then `grow`), with a sequence of llama.cpp's for each of its paths: see
+    `Branches`. What is accepted of it becomes text by `keep`, without being computed again.
     """
 
     rereads = 0  # what was fed stays: see `cost.DraftPasses`
@@ -42,8 +31,8 @@ class KVSequence:
         self.context = context
         self.tokens: list[int] = []
         self._seq_id = seq_id
-        self._branches = dict.fromkeys(branches, 0)  # positions that each may hold
-        self._scored = _Scored()
+        self._branches = Branches(context, seq_id, branches)
+        self._tree: list[int] = []  # tokens of the nodes
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -51,7 +40,7 @@ class KVSequence:
     @property
     def paths(self) -> int:
         """Paths that a tree may have."""
-        return 1 + len(self._branches)
+        return self._branches.paths
 
     @property
     def room(self) -> int:
@@ -86,62 +75,42 @@ class KVSequence:
         begin = len(self)
         if all(parent == node - 1 for node, parent in enumerate(parents)):
             rows = self.score([root, *tokens])
-            self._scored = _Scored(begin)
-            return rows
-        seq_ids = self._seq_ids(parents)
-        depths = [0]
-        for parent in parents:
-            depths.append(depths[parent + 1] + 1)
-        for branch in seq_ids[0]:
-            if branch != self._seq_id:
-                self._bring_up(branch, begin, begin + max(depths) + 1)
-        positions = [begin + depth for depth in depths]
-        rows = self.context.decode([root, *tokens], positions, seq_ids)
-        self.tokens.append(root)
-        self._scored = _Scored(begin, tokens, seq_ids)
+            del self.tokens[begin + 1 :]
+            self._branches.root(begin, fed=1 + len(tokens))
+        else:
+            self._branches.root(begin)
+            rows = self.context.decode([root, *tokens], *self._branches.place(parents))
+            self.tokens.append(root)
+        self._tree = list(tokens)
         return rows
 
-    def _seq_ids(self, parents: Sequence[int]) -> list[tuple[int, ...]]:
-        """For the root and each node the sequences of the paths through it."""
-        through: list[list[int]] = [[] for _ in range(len(parents) + 1)]
-        free = [*reversed(self._branches), self._seq_id]
-        leaves = sorted({*range(len(parents))}.difference(parents))
-        if len(leaves) > len(free):
-            raise ContextError(f"a tree of {len(leaves)} paths, but there are {self.paths}")
-        for leaf in leaves:
-            through[leaf + 1].append(free.pop())
-        for node in range(len(parents), 0, -1):
-            through[parents[node - 1] + 1] += through[node]
-        return [tuple(sorted(ids)) for ids in through]
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
+        """Feed more nodes of the tree that was scored last, in one pass.
 
-    def _bring_up(self, branch: int, begin: int, end: int) -> None:
-        """Let `branch` hold the text up to `begin`; it may soon hold up to `end`."""
-        if self._branches[branch] < begin:
-            self.context.copy(self._seq_id, branch, self._branches[branch], begin)
-        self._branches[branch] = end
+        Args:
+            tokens: of the new nodes, numbered on from those there are.
+            parents: the node that each one follows; -1 is the root. New ones, too, each after its
+                parent.
+
+        Returns:
+            The logits after each new node: (len(tokens), n_vocab). A view that lives until the
+            context's next pass.
+
+        Raises:
+            ContextError: more than fits, or more paths than `paths`.
+        """
+        rows = self.context.decode(tokens, *self._branches.place(parents))
+        self._tree += tokens
+        return rows
 
     def keep(self, path: Sequence[int]) -> None:
-        """Of what `score_tree` was given, keep the root and the nodes of `path`, and nothing else.
+        """Of the tree that was scored, keep the root and the nodes of `path`, and nothing else.
 
         Nothing is computed again. `path` goes from the top of the tree down.
         """
-        scored, end = self._scored, self._scored.begin + 1
-        self._scored = _Scored()
-        if not scored.tree:
-            self.truncate(end + len(path))
-            return
-        # Some sequence that holds all of the path; it is renamed by sharing its cells.
-        holder = scored.seq_ids[path[-1] + 1][0] if path else self._seq_id
-        for seq_id in scored.seq_ids[0]:
-            self._cut(seq_id, end + len(path) * (seq_id == holder))
-        if holder != self._seq_id:
-            self.context.copy(holder, self._seq_id, end, end + len(path))
-        self.tokens += [scored.tree[node] for node in path]
-
-    def _cut(self, seq_id: int, n: int) -> None:
-        self.context.truncate(n, seq_id=seq_id)
-        if seq_id != self._seq_id:
-            self._branches[seq_id] = n
+        self._branches.keep(path)
+        self.tokens += [self._tree[node] for node in path]
+        self._tree = []
 
     def hidden(self, path: Sequence[int]) -> Rows:
         """The final hidden states of the root and the nodes of `path` in the pass scored last.
@@ -222,9 +191,8 @@ class KVSequence:
         if not self.context.truncate(n, seq_id=self._seq_id):
             self.context.truncate(0, seq_id=self._seq_id)
             n = 0
-        for branch, held in self._branches.items():
-            if held > n:
-                self._cut(branch, n)
+        self._branches.forget_from(n)
+        self._tree = []
         del self.tokens[n:]
 
     def reuse(self, tokens: Sequence[int]) -> int:
@@ -242,8 +210,7 @@ class KVSequence:
         Returns:
             Whether the memory can do that; no token is lost where not.
         """
-        for branch in self._branches:
-            self._cut(branch, 0)
+        self._branches.forget_from(0)
         if not self.context.shift(begin, end, seq_id=self._seq_id):
             return False
         del self.tokens[begin:end]

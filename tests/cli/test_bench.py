@@ -47,10 +47,11 @@ def bench(monkeypatch: pytest.MonkeyPatch, asked: list[object]) -> Bench:
 
 
 def test_json(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    assert bench("-k", 3, "--json") == 0
+    assert bench("-k", 3, "--shape", "chain", "--json") == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert report["settings"]["complete"]
     assert report["settings"]["k"] == 3
+    assert report["settings"]["shape"] == "chain"
     for part in (report["overall"], report["categories"]["x"]):
         assert part["prompts"] == 2
         assert part["speedup"]["low"] <= part["speedup"]["median"] <= part["speedup"]["high"]
@@ -75,6 +76,17 @@ def test_a_sweep_beside_auto(bench: Bench, capsys: pytest.CaptureFixture[str]) -
         assert {"low", "median", "high"} == point["speedup"].keys()
         assert min(point["predicted"], point["textbook"], point["tokens_per_cycle"]) > 0
         assert 0 <= point["alpha"] <= 1
+
+
+@pytest.mark.parametrize("temperature", [0, 0.8])
+def test_trees(bench: Bench, capsys: pytest.CaptureFixture[str], temperature: float) -> None:
+    args = ("--shape", "tree", "--temp", temperature, "-k", 5, "--sweep", "k=4..6", "--json")
+    assert bench(*args) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["settings"]["shape"] == "tree"
+    for point in report["sweep"]:
+        assert min(point["predicted"], point["textbook"]) > 0
+        assert point["tokens_per_cycle"] <= point["k"] + 1
 
 
 def test_what_was_chosen_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
