@@ -34,6 +34,14 @@ class EagleShape:
         return self.n_embd // self.n_head
 
 
+class Norm(nn.RMSNorm):
+    """In the precision of its weights, whatever comes in: torch fuses no other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed: Tensor = super().forward(x.to(self.weight.dtype))
+        return normed
+
+
 class EagleNet(nn.Module):
     """(feature of token i, embedding of token i + 1) -> feature of token i + 1, and what follows.
 
@@ -48,13 +56,13 @@ class EagleNet(nn.Module):
         self.shape = shape
         d, kv = shape.n_embd, shape.n_head_kv * shape.n_rot
         self.combine = nn.Linear(2 * d, d)
-        self.attn_norm = nn.RMSNorm(d, shape.epsilon)
+        self.attn_norm = Norm(d, shape.epsilon)
         self.attn_qkv = nn.Linear(d, d + 2 * kv, bias=False)
         self.attn_output = nn.Linear(d, d, bias=False)
-        self.ffn_norm = nn.RMSNorm(d, shape.epsilon)
+        self.ffn_norm = Norm(d, shape.epsilon)
         self.ffn_gate_up = nn.Linear(d, 2 * shape.n_ff, bias=False)
         self.ffn_down = nn.Linear(shape.n_ff, d, bias=False)
-        self.output_norm = nn.RMSNorm(d, shape.epsilon)
+        self.output_norm = Norm(d, shape.epsilon)
         self.output = nn.Linear(d, shape.n_vocab, bias=False)
         for layer in (self.attn_output, self.ffn_down):
             nn.init.normal_(layer.weight, std=0.02 / 2**0.5)

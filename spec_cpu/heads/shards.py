@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -125,12 +126,14 @@ class ShardStore:
 
     def read(self, number: int) -> Shard:
         """Raises UsageError: the file is damaged."""
-        file = self._file(number)
+        path = self._file(number)
         try:
-            with np.load(file) as arrays:
+            with path.open("rb") as file, np.load(file) as arrays:
                 return Shard(**arrays)
-        except (OSError, ValueError, TypeError, KeyError):
-            raise UsageError(f"{file} is damaged: delete it, and generate again") from None
+        except FileNotFoundError:
+            raise UsageError(f"{self.folder} holds no shard {number}: generate more") from None
+        except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile):
+            raise UsageError(f"{path} is damaged: delete it, and generate again") from None
 
     def __iter__(self) -> Iterator[Shard]:
         return (self.read(number) for number in range(len(self)))
