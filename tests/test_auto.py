@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def measure(*_sequence: object, max_width: int, **_named: object) -> Costs:
         measured.append(max_width)
-        return FLAT
+        return replace(FLAT, passes=FLAT.passes[:max_width])
 
     monkeypatch.setattr(cost, "measure", measure)
     return measured

@@ -63,7 +63,9 @@ def test_the_interval_holds_the_median(ratios: list[float]) -> None:
 @pytest.fixture
 def session(tiny_target: Path, tiny_draft: Path) -> Iterator[Session]:
     greedy = SamplingParams(temperature=0)
-    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=greedy, k=3) as session:
+    with spec_cpu.load(
+        tiny_target, tiny_draft, threads=1, sampling=greedy, k=3, shape="chain"
+    ) as session:
         yield session
 
 

@@ -265,6 +265,7 @@ def test_a_long_draft_from_a_small_window(tiny_target: Path, tiny_draft: Path, k
     with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
         expected = answer(plain, raw=True, max_tokens=150, ignore_eos=True)
     options: dict[str, Any] = {"threads": 1, "sampling": GREEDY, "k": k, "draft_ctx": 32}
+    options["shape"] = "chain"  # a tree leaves the cache in another order: a near-tie may turn
     with spec_cpu.load(tiny_target, tiny_draft, **options) as session:
         assert answer(session, raw=True, max_tokens=150, ignore_eos=True) == expected
         assert session.stats.drafted > 0
