@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -11,7 +11,8 @@ from spec_cpu import defaults
 from spec_cpu.draft.base import Drafter
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.draft.ngram import NgramDrafter
-from spec_cpu.errors import UsageError
+from spec_cpu.drafts import Drafts, read_drafts
+from spec_cpu.errors import UsageError, VocabularyMismatchError
 from spec_cpu.fetch import resolve
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
@@ -26,7 +27,7 @@ from spec_cpu.verify import RULES
 
 def load(
     target: str | Path,
-    draft: str | Path | None = None,
+    draft: str | Path | Drafts | None = None,
     *,
     ctx: int | None = None,
     draft_ctx: int | None = None,
@@ -41,24 +42,25 @@ def load(
     recalibrate: bool = False,
     progress: Progress | None = None,
 ) -> Session:
-    """Load a target, and a draft if one is given, for a conversation.
+    """Load a target, and what drafts for it, for a conversation.
 
     Args:
         target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file. The
-            draft "ngram" is no model: drafts are looked up in the text itself.
+            draft "ngram" is no model: drafts are looked up in the text itself. "ngram,tiny.gguf"
+            has both, and each cycle whichever promises more for its time.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
         threads: default: one a physical core.
         k: drafted tokens a cycle, 0 .. 64; default: chosen each cycle by what it costs here and
-            what was accepted so far.
+            what was accepted so far. Of two drafts whichever promises more tokens then has k.
         rule: `block` or `token`.
         sampling: default: llama.cpp's.
         seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`. With one
             given the choice of k does not follow the machine's momentary speed, so that the same
             seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
-        lookup: files of text for the draft "ngram" to look things up in, too.
+        lookup: files of text for the draft "ngram" to look things up in, too; only with that.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
         recalibrate: measure what passes cost here, even if it is known from before.
@@ -71,8 +73,8 @@ def load(
         ContextError: not enough memory.
     """
     _check_options(k, rule, seed)
-    looks_up = draft == defaults.NGRAM
-    if lookup and not looks_up:
+    drafts = draft if isinstance(draft, Drafts) else read_drafts(draft)
+    if lookup and not drafts.ngram:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
     start = perf_counter()
     notices: list[str] = []
@@ -80,24 +82,26 @@ def load(
     with ExitStack() as undo:
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
-        paths = defaults.TREE_PATHS if looks_up and model.can_rollback else 1
+        paths = defaults.TREE_PATHS if drafts.ngram and model.can_rollback else 1
         context = undo.enter_context(Context(model, n_ctx=n_ctx, n_seq=paths, threads=threads))
-        drafter: Drafter | None = None
         references = read_references(lookup, model.vocab, notices)
-        if draft is None or k == 0 or not _can_draft_for(model, notices):
-            pass
-        elif looks_up:
-            drafter = NgramDrafter(references, ends=model.vocab.end_tokens)
-        else:
-            small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
-            drafter = _drafter(model, small, context, draft_ctx, notices)
+        drafters = make_drafters(
+            Drafts() if k == 0 else drafts,
+            context,
+            references=references,
+            load_draft=lambda name: undo.enter_context(
+                _load_model(name, "draft", chosen, progress)
+            ),
+            draft_ctx=draft_ctx,
+            notices=notices,
+        )
         undo.pop_all()
     if chosen.notice:
         notices.append(chosen.notice)
     return Session(
         model,
         context,
-        drafter,
+        drafters,
         k=k,
         rule=rule,
         sampling=sampling or SamplingParams(),
@@ -144,26 +148,66 @@ def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
     return ctx
 
 
-def _can_draft_for(target: Model, notices: list[str]) -> bool:
+def make_drafters(
+    drafts: Drafts,
+    context: Context,
+    *,
+    references: Sequence[Sequence[int]],
+    load_draft: Callable[[str | Path], Model],
+    draft_ctx: int | None,
+    notices: list[str],
+) -> list[Drafter]:
+    """Those of `drafts` that can draft for the target of `context`, look-ups first.
+
+    Args:
+        references: texts to look things up in.
+        load_draft: loads the draft model; who gave it closes what is not in a drafter in the end.
+        notices: are told what cannot draft, and why.
+
+    Raises:
+        As `load`, of the draft model. With look-ups beside it another vocabulary is but a notice.
+    """
+    target = context.model
+    if not drafts:
+        return []
     if not target.can_rollback:
         notices.append(
             f"{target.path.name} keeps a recurrent memory ({target.architecture}), which cannot "
             "take back a rejected draft: decoding plainly"
         )
-    return target.can_rollback
+        return []
+    drafters: list[Drafter] = []
+    if drafts.ngram:
+        drafters.append(NgramDrafter(references, ends=target.vocab.end_tokens))
+    if drafts.model is not None:
+        draft = load_draft(drafts.model)
+        why_not = _why_not(target, draft, alone=not drafts.ngram)
+        if why_not is None:
+            drafters.append(_model_drafter(context, draft, draft_ctx))
+        else:
+            instead = "drafting from the text itself" if drafts.ngram else "decoding plainly"
+            notices.append(f"{why_not}: {instead}")
+            draft.close()
+    return drafters
 
 
-def _drafter(
-    target: Model, draft: Model, context: Context, draft_ctx: int | None, notices: list[str]
-) -> ModelDrafter | None:
-    check_same_vocabulary(target.vocab, draft.vocab)
-    if not draft.can_rollback:
-        notices.append(
-            f"{draft.path.name} keeps a recurrent memory ({draft.architecture}), which cannot take "
-            "back a rejected token, so it cannot draft: decoding plainly"
-        )
-        draft.close()
+def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
+    """Why `draft` cannot draft for `target`, if so; VocabularyMismatchError: if it is `alone`."""
+    try:
+        check_same_vocabulary(target.vocab, draft.vocab)
+    except VocabularyMismatchError as error:
+        if alone:
+            raise
+        return str(error)
+    if draft.can_rollback:
         return None
+    return (
+        f"{draft.path.name} keeps a recurrent memory ({draft.architecture}), which cannot take "
+        "back a rejected token, so it cannot draft"
+    )
+
+
+def _model_drafter(context: Context, draft: Model, draft_ctx: int | None) -> ModelDrafter:
     if draft_ctx is None:
         n_ctx = max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
     elif draft_ctx < MIN_CONTEXT:
@@ -171,4 +215,4 @@ def _drafter(
     else:
         n_ctx = draft_ctx
     small = Context(draft, n_ctx=n_ctx, threads=context.threads, max_outputs=1)
-    return ModelDrafter(draft, small, n_vocab=target.vocab.n)
+    return ModelDrafter(draft, small, n_vocab=context.model.vocab.n)

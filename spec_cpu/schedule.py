@@ -14,7 +14,7 @@ Nothing is random: the same observations lead to the same choices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,21 +32,28 @@ MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
 _NAP = 16  # plain steps that are taken without weighing the choice again, at most
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
+_AGING = 0.01  # that a record promises more for each token since: what is never tried is not known
+_EXPECTED, _LEARNT = 0.5, 0.1  # of pinned blocks: accepted at first, and of each new one
 
 
 class Schedule(Protocol):
     """What decides how many tokens are drafted in a cycle. See `Scheduler` and `weigh.Weigher`.
 
     `next_k` comes before drafting, `worth` after it: how many of the first nodes of a tree of
-    chosen tokens the target should score.
+    chosen tokens the target should score. `observe` ends every cycle, whoever drafted in it.
 
     Attributes:
         by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
         hopeless: will it never draft, whatever is accepted?
+        promise: tokens a second that the cycle should bring with what `next_k`, or `worth` after
+            it, said last; where k is pinned, tokens. For comparing several drafters' schedules.
     """
 
     by_confidence: bool
     hopeless: bool
+
+    @property
+    def promise(self) -> float: ...
 
     @property
     def reason(self) -> str | None: ...
@@ -73,6 +80,9 @@ class Outcome:
         seconds_target: the target's pass over `drafted` + 1 tokens.
         tried: of each token whose parent stayed, how sure the draft was of it, and whether it
             stayed, or would have.
+        own: False if another drafter drafted the tokens. `seconds_draft` and `tried` are still
+            this one's.
+        seconds_others: all of the work of other drafters.
     """
 
     drafted: int
@@ -80,10 +90,16 @@ class Outcome:
     seconds_draft: float
     seconds_target: float
     tried: Sequence[tuple[float, bool]] = ()
+    own: bool = True
+    seconds_others: float = 0.0
 
 
 class Pinned:
-    """Always drafts k tokens, or what there is room for: no choice and no cut."""
+    """Always drafts k tokens, or what there is room for: no choice and no cut.
+
+    Of several pinned drafters the one that promises most tokens drafts, whatever its time: a
+    look-up promises what it says of its tree, a model what its blocks brought lately.
+    """
 
     reason = None
     by_confidence = False
@@ -91,8 +107,11 @@ class Pinned:
 
     def __init__(self, k: int) -> None:
         self._k = k
+        self._brought = 1.0 + _EXPECTED * k  # tokens a cycle, lately
+        self.promise = self._brought
 
     def next_k(self, room: int) -> int:
+        self.promise = self._brought
         return max(0, min(self._k, room))
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
@@ -102,10 +121,13 @@ class Pinned:
         return confidence
 
     def worth(self, tree: TokenTree) -> int:
+        if tree.confidence:
+            self.promise = 1.0 + sum(reaches(tree, self.acceptance))
         return len(tree)
 
     def observe(self, outcome: Outcome) -> None:
-        """Nothing depends on it."""
+        if outcome.own and outcome.drafted:
+            self._brought += _LEARNT * (outcome.accepted + 1 - self._brought)
 
 
 class Scheduler:
@@ -212,6 +234,18 @@ class Scheduler:
         """All of it: it was cut while it was drawn, and what was drawn cannot be taken back."""
         return len(tree)
 
+    @property
+    def promise(self) -> float:
+        """Tokens a second of a cycle with the chosen k, the draft's catching up included.
+
+        The longer another drafter is preferred, the more: a record that is not tried does not
+        change, though the text does. To try one that is worse by x % once in x tokens costs 1 %.
+        """
+        seconds = self._costs.cycle(self._plan, changed=self._plan != self._k)
+        seconds += self._costs.reading(self._missed)
+        tokens = float(self._acceptance.tokens[self._plan])
+        return (1.0 + _AGING * self._missed) * tokens / seconds
+
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle. Fewer tokens than `next_k` said: the block was cut, or ended.
 
@@ -219,27 +253,30 @@ class Scheduler:
             ValueError: not 0 <= accepted <= drafted <= K.
         """
         drafted, accepted = outcome.drafted, outcome.accepted
-        check_outcome(outcome, self._k_max)
+        check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
         self._fresh = False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
+        if not self._repeatable:
+            self._purse.settle(0.0, 0, outcome.seconds_others)
         if self._nap:
             self._nap -= 1
-            self._slept += 1
-            return
+            if outcome.own:
+                self._slept += 1
+                return
         changed = drafted != self._k
-        self._account(drafted, accepted, changed)
-        if drafted:
+        self._account(outcome, changed)
+        if outcome.own and drafted:
             cut = self._cut if accepted == drafted else None
             self._acceptance.count(drafted, accepted, cut)
             self._confidence.count(outcome.tried)
         if not self._repeatable:
             self._correct(outcome, changed)
-        self._missed = 0 if drafted else self._missed + 1
+        self._missed = 0 if outcome.own and drafted else self._missed + accepted + 1
         self._k = drafted
 
     def _correct(self, outcome: Outcome, changed: bool) -> None:
-        if outcome.drafted and not self._missed:
+        if outcome.own and outcome.drafted and not self._missed:
             self._pace.draft(outcome.seconds_draft, outcome.drafted)
         if not changed:  # else it built a graph, too
             self._pace.target(outcome.seconds_target, outcome.drafted + 1)
@@ -253,12 +290,18 @@ class Scheduler:
         self._held += self._slept
         self._slept = 0
 
-    def _account(self, drafted: int, accepted: int, changed: bool) -> None:
+    def _account(self, outcome: Outcome, changed: bool) -> None:
         """Settle a cycle with the purse, and see how long widths last."""
+        drafted, tokens = outcome.drafted, outcome.accepted + 1
+        plain = self._costs.cycle(0, changed=False)
         seconds = self._costs.cycle(drafted, changed=changed)
-        seconds += self._costs.reading(self._missed) if drafted else 0.0
-        self._purse.settle(self._costs.cycle(0, changed=False), accepted + 1, seconds)
-        if changed and not self._probing:
+        if not outcome.own:
+            # Another's loss is the run's. Its gain is not spent on exploring this draft.
+            seconds = max(seconds - self._costs.drafting(drafted), tokens * plain)
+        elif drafted:
+            seconds += self._costs.reading(self._missed)
+        self._purse.settle(plain, tokens, seconds)
+        if changed and not (outcome.own and self._probing):
             self._hold += 0.2 * (min(max(self._held, _HOLD[0]), _HOLD[2]) - self._hold)
             self._held = 0
         self._held += 1
@@ -339,6 +382,18 @@ def never_pays(costs: Costs, margin: float, k_max: int) -> bool:
     return all(
         margin * (k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, k_max + 1)
     )
+
+
+def reaches(tree: TokenTree, acceptance: Callable[[float], float]) -> list[float]:
+    """The chance of each node that it and all before it on its path are accepted.
+
+    Args:
+        acceptance: of a node that is reached, from the drafter's confidence in it.
+    """
+    found: list[float] = []
+    for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
+        found.append((1.0 if parent < 0 else found[parent]) * acceptance(confidence))
+    return found
 
 
 def check_outcome(outcome: Outcome, k_max: int) -> None:

@@ -11,12 +11,13 @@ other rule.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate
 
 from spec_cpu.acceptance import Calibration
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
-from spec_cpu.schedule import HOPELESS, MARGIN, Outcome, check_outcome, never_pays
+from spec_cpu.schedule import HOPELESS, MARGIN, Outcome, check_outcome, never_pays, reaches
 from spec_cpu.tree import TokenTree
 
 _GAIN = 0.05  # tokens that a draft must be expected to bring beyond its price
@@ -47,6 +48,9 @@ class Weigher:
         self._calibration = Calibration()
         self.hopeless = never_pays(costs, MARGIN, k_max)
         self._n = 0  # nodes in the last pass
+        self._steady = True  # was its width one that others have, too?
+        self._missed = 0  # tokens since another drafter drafted
+        self.promise = 0.0
         self._fresh = True
         self._idle = 0  # cycles since nodes were verified
         self._rebuild = costs.rebuild
@@ -82,12 +86,7 @@ class Weigher:
 
     def worth(self, tree: TokenTree) -> int:
         """How many nodes of `tree`, whose first are the best, the target should score."""
-        expected = [1.0]
-        reach: list[float] = []
-        for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
-            before = 1.0 if parent < 0 else reach[parent]
-            reach.append(before * self.acceptance(confidence))
-            expected.append(expected[-1] + reach[-1])
+        expected = [*accumulate(reaches(tree, self.acceptance), initial=1.0)]
         seconds = [self._cycle(n, tokens) for n, tokens in enumerate(expected)]
         # A text gets worse, too: what was usual must not make the best there is now look poor.
         here = max(tokens / took for tokens, took in zip(expected, seconds, strict=True))
@@ -96,7 +95,9 @@ class Weigher:
             tokens - rate * took - _GAIN * (n > 0)
             for n, (tokens, took) in enumerate(zip(expected, seconds, strict=True))
         ]
-        return worth.index(max(worth))
+        n = worth.index(max(worth))
+        self.promise = expected[n] / seconds[n]
+        return n
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle.
@@ -104,20 +105,24 @@ class Weigher:
         Raises:
             ValueError: not 0 <= accepted <= drafted <= K.
         """
-        check_outcome(outcome, self._k_max)
+        check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
         self._fresh = False
         if self.hopeless:
             return
         n, tokens = outcome.drafted, outcome.accepted + 1
         changed = n != self._n
         seconds = self._pass(n) + tokens * self._costs.row
+        if not outcome.own:
+            seconds += self._costs.drafting(n) + self._costs.reading(self._missed)
         looking = 0.0 if self._repeatable else outcome.seconds_draft
         self._look += _LEARNT * (looking - self._look)
         self._purse.settle(self._plain, tokens, seconds + looking)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         self._calibration.count(outcome.tried)
-        self._idle = 0 if n else self._idle + 1
+        self._idle = 0 if n and outcome.own else self._idle + 1
+        self._missed = self._missed + tokens if outcome.own else 0
+        self._steady = n == 0 or not outcome.own
         if not self._repeatable:
             self._correct(n, outcome.seconds_target, changed)
         self._n = n
@@ -145,11 +150,11 @@ class Weigher:
         return self._costs.passes[n] + (n != self._n) * self._costs.rebuild
 
     def _cycle(self, n: int, tokens: float) -> float:
-        """Seconds of a cycle with n nodes, that of going back to single tokens among them.
+        """Seconds of a cycle with n nodes, that of going back to a steady width among them.
 
         Only the rows on the accepted path are sampled from: one a token.
         """
-        back = self._costs.rebuild * (n > 0 and self._n == 0)
+        back = self._costs.rebuild * (n > 0 and n != self._n and self._steady)
         return self._pass(n) + back + tokens * self._costs.row
 
     def _loss(self, n: int) -> float:
