@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu.llama.params import uses_amx
 from spec_cpu.rendering import Rendered
 
 LLAMA_CPP, LLAMA_CPP_PYTHON = "llama.cpp", "llama-cpp-python"
@@ -109,6 +110,8 @@ def llama_cpp_programs(folder: Path, setting: Setting) -> list[Rival]:
     """Plain decoding, a draft model if there is one, and prompt lookup, by programs in `folder`."""
     common = ["-m", str(setting.target), "-c", str(setting.ctx), "-t", str(setting.threads)]
     common += ["--temp", f"{setting.temperature:g}", "--no-escape"]
+    if uses_amx():
+        common.append("--no-repack")
     most = ["--spec-draft-n-max", str(setting.draft_tokens)]
     plain, speculative, lookup = (folder / program for program in _PROGRAMS)
     rivals: list[Rival] = [

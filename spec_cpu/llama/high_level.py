@@ -10,6 +10,7 @@ import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from spec_cpu.errors import ModelError
+from spec_cpu.llama.params import safe_defaults
 
 
 class HighLevel:
@@ -27,15 +28,17 @@ class HighLevel:
             ModelError: it cannot be loaded.
         """
         self._temperature = temperature
+        draft = LlamaPromptLookupDecoding(num_pred_tokens=lookup) if lookup else None
         try:
-            self._llama = llama_cpp.Llama(
-                str(path),
-                n_ctx=ctx,
-                n_threads=threads,
-                n_threads_batch=threads,
-                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=lookup) if lookup else None,
-                verbose=False,
-            )
+            with safe_defaults():
+                self._llama = llama_cpp.Llama(
+                    str(path),
+                    n_ctx=ctx,
+                    n_threads=threads,
+                    n_threads_batch=threads,
+                    draft_model=draft,
+                    verbose=False,
+                )
         except ValueError as error:
             raise ModelError(f"llama-cpp-python cannot load {path}: {error}") from None
 

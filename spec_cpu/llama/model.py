@@ -18,6 +18,7 @@ from spec_cpu.llama import log
 from spec_cpu.llama.chat import ChatTemplate
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.kernels import accepting
+from spec_cpu.llama.params import model_params
 from spec_cpu.llama.quantize import FORMATS
 from spec_cpu.llama.vocab import Vocab
 
@@ -209,8 +210,7 @@ class Model:
 
 
 def _load(path: Path, progress: Callable[[float], None] | None) -> int | None:
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = 0
+    params = model_params()
 
     raised: list[BaseException] = []
 
