@@ -93,7 +93,6 @@ class Proposal:
             tokens: what was added to the text.
             seconds: what the target's pass took.
         """
-        work = sum(offer.seconds for offer in self._offers)
         for offer in self._offers:
             own = offer is self._best or not scored.tokens
             offer.drafting.schedule.observe(
@@ -104,7 +103,6 @@ class Proposal:
                     seconds,
                     _tried(offer.tree, verdict if offer is self._best else None, tokens),
                     own,
-                    work - offer.seconds,
                 )
             )
 

@@ -82,7 +82,6 @@ class Outcome:
             stayed, or would have.
         own: False if another drafter drafted the tokens. `seconds_draft` and `tried` are still
             this one's.
-        seconds_others: all of the work of other drafters.
     """
 
     drafted: int
@@ -91,7 +90,6 @@ class Outcome:
     seconds_target: float
     tried: Sequence[tuple[float, bool]] = ()
     own: bool = True
-    seconds_others: float = 0.0
 
 
 class Pinned:
@@ -138,7 +136,9 @@ class Scheduler:
 
     by_confidence = True
 
-    def __init__(self, costs: Costs, *, k_max: int, repeatable: bool = False) -> None:
+    def __init__(
+        self, costs: Costs, *, k_max: int, repeatable: bool = False, share: float = 1.0
+    ) -> None:
         """Start at plain decoding's width, knowing nothing of the text.
 
         Args:
@@ -146,6 +146,7 @@ class Scheduler:
             k_max: K, the most to draft.
             repeatable: do not correct them: the same text then leads to the same choices, whatever
                 else the machine does.
+            share: of what drafting may lose, see `Purse`.
 
         Raises:
             ValueError: a negative k, or one that `costs.passes` is too short for.
@@ -164,7 +165,7 @@ class Scheduler:
         self._probing = False
         self._missed = 0  # tokens decoded without the draft
         self._cut: float | None = None  # the chance of the token that was not worth drafting
-        self._purse = Purse(costs.cycle(0, changed=False))
+        self._purse = Purse(costs.cycle(0, changed=False), share)
         self._hold, self._held = _HOLD[1], 0
         self._on = False
         self._nap = 0  # plain steps left until the choice is weighed again
@@ -257,8 +258,6 @@ class Scheduler:
         self._fresh = False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
-        if not self._repeatable:
-            self._purse.settle(0.0, 0, outcome.seconds_others)
         if self._nap:
             self._nap -= 1
             if outcome.own:
@@ -295,12 +294,8 @@ class Scheduler:
         drafted, tokens = outcome.drafted, outcome.accepted + 1
         plain = self._costs.cycle(0, changed=False)
         seconds = self._costs.cycle(drafted, changed=changed)
-        if not outcome.own:
-            # Another's loss is the run's. Its gain is not spent on exploring this draft.
-            seconds = max(seconds - self._costs.drafting(drafted), tokens * plain)
-        elif drafted:
-            seconds += self._costs.reading(self._missed)
-        self._purse.settle(plain, tokens, seconds)
+        seconds += self._costs.reading(self._missed) if drafted else 0.0
+        self._purse.settle(plain, tokens, seconds if outcome.own else tokens * plain)
         if changed and not (outcome.own and self._probing):
             self._hold += 0.2 * (min(max(self._held, _HOLD[0]), _HOLD[2]) - self._hold)
             self._held = 0

@@ -356,7 +356,12 @@ class Session:
         scheduled = []
         for drafter in self.drafters:
             kind = Weigher if drafter.free else Scheduler
-            schedule = kind(costs, k_max=_most_drafted(drafter), repeatable=self._repeatable)
+            schedule = kind(
+                costs,
+                k_max=_most_drafted(drafter),
+                repeatable=self._repeatable,
+                share=1.0 / len(self.drafters),
+            )
             scheduled.append(Drafting(drafter, schedule))
         for stats in (self.stats, self.total):
             stats.calibrate += perf_counter() - start

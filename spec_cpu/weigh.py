@@ -37,7 +37,9 @@ class Weigher:
 
     by_confidence = True
 
-    def __init__(self, costs: Costs, *, k_max: int, repeatable: bool = False) -> None:
+    def __init__(
+        self, costs: Costs, *, k_max: int, repeatable: bool = False, share: float = 1.0
+    ) -> None:
         """Weigh trees of up to `k_max` nodes; arguments and errors as for `Scheduler`."""
         if not 0 <= k_max < len(costs.passes):
             raise ValueError(f"k must be from 0 to {len(costs.passes) - 1}, not {k_max}")
@@ -56,7 +58,7 @@ class Weigher:
         self._rebuild = costs.rebuild
         self._last_plain = 0.0  # seconds
         self._look = 0.0  # seconds that looking up takes
-        self._purse = Purse(self._plain)
+        self._purse = Purse(self._plain, share)
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
 
     @property
@@ -116,7 +118,8 @@ class Weigher:
             seconds += self._costs.drafting(n) + self._costs.reading(self._missed)
         looking = 0.0 if self._repeatable else outcome.seconds_draft
         self._look += _LEARNT * (looking - self._look)
-        self._purse.settle(self._plain, tokens, seconds + looking)
+        own = seconds if outcome.own else tokens * self._plain
+        self._purse.settle(self._plain, tokens, own + looking)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         self._calibration.count(outcome.tried)
