@@ -84,8 +84,11 @@ class Costs:
 
         All k + 1 rows are counted, though a rule may stop at the first that it rejects.
         """
-        draft = self.draft_catch_up + k * self.draft_step if k else 0.0
-        return self.passes[k] + draft + (k + 1) * self.row + changed * self.rebuild
+        return self.passes[k] + self.drafting(k) + (k + 1) * self.row + changed * self.rebuild
+
+    def drafting(self, k: int) -> float:
+        """Seconds for the draft model to draft k tokens."""
+        return self.draft_catch_up + k * self.draft_step if k else 0.0
 
     def reading(self, missed: int) -> float:
         """Seconds for the draft to take in `missed` tokens that were decoded without it."""

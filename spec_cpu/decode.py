@@ -8,11 +8,10 @@ from time import perf_counter
 
 import numpy as np
 
-from spec_cpu.draft.base import Drafter
+from spec_cpu.drafting import Drafting, propose
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Distribution, Pipeline
-from spec_cpu.schedule import Outcome, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.verify import (
     Rule,
@@ -45,6 +44,7 @@ class Cycle:
         depth: the most of them that could have been accepted; in a chain all.
         overlaps: at each position tried the chance of an acceptance there: sum min(p, q).
         rows: rows of the target's logits that were looked at.
+        drafter: the name of the one that drafted; None for a plain step.
     """
 
     tokens: list[int]
@@ -54,6 +54,7 @@ class Cycle:
     overlaps: list[float]
     rows: int
     seconds: Seconds
+    drafter: str | None = None
 
     @property
     def tried(self) -> int:
@@ -63,10 +64,9 @@ class Cycle:
 
 def cycles(
     target: KVSequence,
-    drafter: Drafter | None,
+    drafting: Sequence[Drafting],
     history: Sequence[int],
     *,
-    schedule: Schedule,
     pipeline: Pipeline,
     rule: Rule,
     rng: np.random.Generator,
@@ -77,17 +77,17 @@ def cycles(
     All of `history` but its last token is in the caches already: that token is fed with the
     first pass, as every cycle feeds the last token of the one before.
 
-    Without a drafter, or where `schedule` says 0, a cycle is a plain step.
+    Of several drafters one drafts in a cycle, see `drafting`; with none, or where no schedule would
+    draft, it is a plain step.
     """
     text = list(history)
     end = min(len(text) + max_tokens, target.context.n_ctx)
     while len(text) < end:
         start = perf_counter()
-        proposal = _propose(drafter, text, end - len(text) - 1, pipeline, rng, schedule)
-        tree = proposal.pruned(
-            nodes=min(schedule.worth(proposal), target.room - 1),
-            depth=end - len(text) - 1,
-            paths=target.paths,
+        room = end - len(text) - 1
+        proposal = propose(drafting, text, room, pipeline, rng)
+        tree = proposal.tree.pruned(
+            nodes=min(proposal.nodes, target.room - 1), depth=room, paths=target.paths
         )
         drafted = perf_counter()
         logits = target.score_tree(text[-1], tree.tokens, tree.parents)
@@ -97,16 +97,8 @@ def cycles(
         tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         overlaps = _overlaps(tree, p, verdict)
         verified = perf_counter()
-        _commit(target, drafter, text, verdict, tokens)
-        schedule.observe(
-            Outcome(
-                len(tree),
-                verdict.accepted,
-                drafted - start,
-                scored - drafted,
-                _tried(proposal, verdict, tokens),
-            )
-        )
+        _commit(target, drafting, text, verdict, tokens)
+        proposal.settle(tree, verdict, tokens, scored - drafted)
         done = perf_counter()
         yield Cycle(
             tokens,
@@ -121,21 +113,8 @@ def cycles(
                 sample=verified - scored,
                 total=done - start,
             ),
+            proposal.name if len(tree) else None,
         )
-
-
-def _propose(
-    drafter: Drafter | None,
-    text: Sequence[int],
-    room: int,
-    pipeline: Pipeline,
-    rng: np.random.Generator,
-    schedule: Schedule,
-) -> TokenTree:
-    k = schedule.next_k(room) if drafter else 0
-    if drafter is None or k < 1:
-        return TokenTree()
-    return drafter.propose(text, k, pipeline, rng, schedule)
 
 
 def _verify(tree: TokenTree, p: _Targets, rule: Rule, rng: np.random.Generator) -> Verdict:
@@ -155,26 +134,9 @@ def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict) -> list[float]:
     return [acceptance(tree, node, p[node + 1]) for node in tried]
 
 
-def _tried(tree: TokenTree, verdict: Verdict, tokens: list[int]) -> list[tuple[float, bool]]:
-    """How sure the drafter was of each node that was reached, and whether it stayed.
-
-    Of chosen tokens even those that were not scored: the text says what would have become of them.
-    """
-    if not tree.confidence:
-        return []
-    follows = tree.descend(tokens) if tree.q is None else verdict.path
-    stayed = set(follows)
-    return [
-        (tree.confidence[child], child in stayed)
-        # As far as the text goes: what would have followed its last token is not known yet.
-        for node, _ in zip((ROOT, *follows), tokens, strict=False)
-        for child in tree.children(node)
-    ]
-
-
 def _commit(
     target: KVSequence,
-    drafter: Drafter | None,
+    drafting: Sequence[Drafting],
     text: list[int],
     verdict: Verdict,
     tokens: list[int],
@@ -182,9 +144,10 @@ def _commit(
     # Each cache holds the text but its last token; what was rejected is forgotten.
     text += tokens
     target.keep(verdict.path)
-    if drafter is not None:
-        features = target.hidden(verdict.path) if drafter.feature_rows else None
-        drafter.commit(tokens, features)
+    wanted = any(one.drafter.feature_rows for one in drafting)
+    features = target.hidden(verdict.path) if wanted else None
+    for one in drafting:
+        one.drafter.commit(tokens, features)
 
 
 @dataclass(slots=True)

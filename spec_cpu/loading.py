@@ -10,19 +10,16 @@ from typing import get_args
 
 from spec_cpu import defaults
 from spec_cpu.draft.base import Drafter, Shape
-from spec_cpu.draft.eagle import EagleDrafter
-from spec_cpu.draft.growth import WIDTH
-from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.draft.ngram import NgramDrafter
+from spec_cpu.drafters import head_drafter, model_drafters
+from spec_cpu.drafts import Drafts, read_drafts
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
-from spec_cpu.heads.file import Head, check_target, is_head, read_head
+from spec_cpu.heads.file import is_head, read_head
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.tensors import find_tensor
-from spec_cpu.llama.vocab import check_same_vocabulary
 from spec_cpu.lookup import read_references
 from spec_cpu.sampling import SamplingParams
 from spec_cpu.session import Progress, Session
@@ -31,7 +28,7 @@ from spec_cpu.verify import RULES
 
 def load(
     target: str | Path,
-    draft: str | Path | None = None,
+    draft: str | Path | Drafts | None = None,
     *,
     ctx: int | None = None,
     draft_ctx: int | None = None,
@@ -47,18 +44,19 @@ def load(
     recalibrate: bool = False,
     progress: Progress | None = None,
 ) -> Session:
-    """Load a target, and a draft if one is given, for a conversation.
+    """Load a target, and what drafts for it, for a conversation.
 
     Args:
         target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file. The
             draft may be a head that was trained for the target. The draft "ngram" is no model:
-            drafts are looked up in the text itself.
+            drafts are looked up in the text itself. "ngram,tiny.gguf" has both, and each cycle
+            whichever promises more for its time.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
         threads: default: one a physical core.
         k: drafted tokens a cycle, 0 .. 64; default: chosen each cycle by what it costs here and
-            what was accepted so far.
+            what was accepted so far. Of two drafts whichever promises more tokens then has k.
         shape: what a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest
             ones, or by temperature (`auto`).
         rule: `block` or `token`.
@@ -67,7 +65,7 @@ def load(
             given the choice of k does not follow the machine's momentary speed, so that the same
             seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
-        lookup: files of text for the draft "ngram" to look things up in, too.
+        lookup: files of text for the draft "ngram" to look things up in, too; only with that.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
         recalibrate: measure what passes cost here, even if it is known from before.
@@ -82,9 +80,8 @@ def load(
     """
     _check_options(k, shape, rule, seed)
     sampling = sampling or SamplingParams()
-    drawn: Shape = _shape(shape, sampling)
-    looks_up = draft == defaults.NGRAM
-    if lookup and not looks_up:
+    drafts = draft if isinstance(draft, Drafts) else read_drafts(draft)
+    if lookup and not drafts.ngram:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
     start = perf_counter()
     notices: list[str] = []
@@ -92,39 +89,38 @@ def load(
     with ExitStack() as undo:
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
         n_ctx = _context_size(model, ctx, notices)
-        drafts = draft is not None and k != 0 and _can_draft_for(model, notices)
-        head = None
-        if drafts and draft is not None and not looks_up:
-            draft = _path(draft, progress)
-            head = read_head(draft) if is_head(draft) else None
-        branches = looks_up or (drafts and head is None and drawn == "tree")
+        references = read_references(lookup, model.vocab, notices)
+        drafts = _usable(Drafts() if k == 0 else drafts, model, notices)
+        drawn: Shape = _shape(shape, sampling)
+        path = None if drafts.model is None else _path(drafts.model, progress)
+        head = read_head(path) if path is not None and is_head(path) else None
+        branches = drafts.ngram or (path is not None and drawn == "tree")
         context = undo.enter_context(
             Context(
                 model,
                 n_ctx=n_ctx,
-                n_seq=defaults.TREE_PATHS if branches and model.can_rollback else 1,
+                n_seq=defaults.TREE_PATHS if branches else 1,
                 threads=threads,
                 hidden=head is not None,
             )
         )
-        drafter: Drafter | None = None
-        references = read_references(lookup, model.vocab, notices)
-        if draft is None or not drafts:
-            pass
-        elif looks_up:
-            drafter = NgramDrafter(references, ends=model.vocab.end_tokens)
-        elif head is not None:
-            drafter = _head_drafter(model, head, context, draft_ctx, notices)
-        else:
-            small = undo.enter_context(_load_model(draft, "draft", chosen, progress))
-            drafter = _drafter(model, small, context, draft_ctx, drawn, notices)
+        drafters: list[Drafter] = []
+        if drafts.ngram:
+            drafters.append(NgramDrafter(references, ends=model.vocab.end_tokens))
+        if head is not None:
+            drafters.append(head_drafter(head, context, draft_ctx, notices))
+        elif path is not None:
+            small = undo.enter_context(_load_model(path, "draft", chosen, progress))
+            drafters += model_drafters(
+                small, context, draft_ctx, drawn, notices, alone=not drafts.ngram
+            )
         undo.pop_all()
     if chosen.notice:
         notices.append(chosen.notice)
     return Session(
         model,
         context,
-        drafter,
+        drafters,
         k=k,
         rule=rule,
         sampling=sampling,
@@ -186,67 +182,12 @@ def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
     return ctx
 
 
-def _can_draft_for(target: Model, notices: list[str]) -> bool:
-    if not target.can_rollback:
+def _usable(drafts: Drafts, target: Model, notices: list[str]) -> Drafts:
+    """`drafts`, or none where `target` cannot take a rejected one back."""
+    if drafts and not target.can_rollback:
         notices.append(
             f"{target.path.name} keeps a recurrent memory ({target.architecture}), which cannot "
             "take back a rejected draft: decoding plainly"
         )
-    return target.can_rollback
-
-
-def _drafter(
-    target: Model,
-    draft: Model,
-    context: Context,
-    draft_ctx: int | None,
-    shape: Shape,
-    notices: list[str],
-) -> ModelDrafter | None:
-    check_same_vocabulary(target.vocab, draft.vocab)
-    if not draft.can_rollback:
-        notices.append(
-            f"{draft.path.name} keeps a recurrent memory ({draft.architecture}), which cannot take "
-            "back a rejected token, so it cannot draft: decoding plainly"
-        )
-        draft.close()
-        return None
-    n_ctx = _draft_context_size(draft, context, draft_ctx)
-    tree = shape == "tree"
-    small = Context(
-        draft,
-        n_ctx=n_ctx,
-        n_seq=defaults.TREE_PATHS if tree else 1,
-        threads=context.threads,
-        max_outputs=WIDTH if tree else 1,
-    )
-    return ModelDrafter(draft, small, n_vocab=target.vocab.n, shape=shape)
-
-
-def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:
-    if draft_ctx is None:
-        return max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
-    if draft_ctx < MIN_CONTEXT:
-        raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {draft_ctx}")
-    return draft_ctx
-
-
-def _head_drafter(
-    target: Model, head: Head, context: Context, draft_ctx: int | None, notices: list[str]
-) -> EagleDrafter:
-    notice = check_target(head, target)
-    if notice:
-        notices.append(notice)
-    embedding = find_tensor(target.path, "token_embd.weight")
-    with ExitStack() as undo:
-        model = undo.enter_context(Model(head.path))
-        small = Context(
-            model,
-            n_ctx=_draft_context_size(model, context, draft_ctx),
-            threads=context.threads,
-            max_outputs=1,
-            hidden=True,
-            flash=False,  # fused attention takes longer than all the rest of a head
-        )
-        undo.pop_all()
-    return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens)
+        return Drafts()
+    return drafts

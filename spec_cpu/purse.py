@@ -16,10 +16,15 @@ class Purse:
     2.5 plain steps would (by the corrected costs), which is 0.98 of plain decoding's speed from 256
     tokens on, whatever the text does. This is the rule of conservative bandits with plain decoding
     as the known arm (Wu et al. 2016, "Conservative Bandits").
+
+    Several drafters have a purse each, with a share of what may be lost, and only what they drafted
+    themselves is settled with it: what one earns another cannot squander, and together they keep to
+    the bound.
     """
 
-    def __init__(self, plain: float) -> None:
-        """`plain`: seconds of a plain step."""
+    def __init__(self, plain: float, share: float = 1.0) -> None:
+        """`plain`: seconds of a plain step. `share`: of all that may be lost."""
+        self._interest = share * _INTEREST
         self._seconds = _START * plain
 
     def bears(self, loss: float) -> bool:
@@ -28,11 +33,11 @@ class Purse:
 
     def steps_until(self, loss: float, plain: float) -> int:
         """Plain steps until it bears `loss`."""
-        return max(0, ceil((loss - self._seconds) / (_INTEREST * plain)))
+        return max(0, ceil((loss - self._seconds) / (self._interest * plain)))
 
     def settle(self, plain: float, tokens: int, seconds: float) -> None:
         """A cycle brought `tokens` tokens in `seconds`; a plain step takes `plain`."""
-        self._seconds += (1.0 + _INTEREST) * plain * tokens - seconds
+        self._seconds += (1.0 + self._interest) * plain * tokens - seconds
 
     def forget_gains(self, plain: float) -> None:
         """Keep no more than at first: what was gained is not spent on exploring."""

@@ -28,10 +28,20 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True)
+class DrafterShare:
+    """One drafter's part: its share of the cycles, and what became of its drafts there."""
+
+    cycles: float
+    alpha: float | None
+    tokens_per_cycle: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A category's rounds, summed up: the speculative arm against the plain one.
 
     Attributes:
+        drafters: by name; the cycles that are nobody's were plain steps.
         k: tokens drafted in most of the cycles that drafted any. `k_used`: cycles by that number.
     """
 
@@ -45,6 +55,7 @@ class Result:
     tokens_per_cycle: float | None
     k: int
     k_used: dict[int, int]
+    drafters: dict[str, DrafterShare]
     c: float | None
     speedup_theory: float | None
     speedup_textbook: float | None
@@ -104,6 +115,10 @@ def _result(rounds: Sequence[Round], pin: Pin) -> Result:
         tokens_per_cycle=fast.tokens_per_cycle,
         k=fast.k,
         k_used=fast.k_used,
+        drafters={
+            name: DrafterShare(one.cycles / fast.cycles, one.alpha, one.tokens_per_cycle)
+            for name, one in fast.by_drafter.items()
+        },
         c=fast.c,
         speedup_theory=fast.speedup_theory,
         speedup_textbook=fast.speedup_textbook,

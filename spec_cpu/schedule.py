@@ -14,7 +14,7 @@ Nothing is random: the same observations lead to the same choices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,6 +32,8 @@ MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
 NAP = 16  # plain steps that are taken without weighing the choice again, at most
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
+AGING = 0.01  # that a record promises more for each token since: what is never tried is not known
+_EXPECTED, _LEARNT = 0.5, 0.1  # of pinned blocks: accepted at first, and of each new one
 
 
 class Schedule(Protocol):
@@ -39,15 +41,21 @@ class Schedule(Protocol):
 
     `next_k` comes before drafting, `worth` after it: how many of the first nodes of a tree of
     chosen tokens the target should score. In between a drafter asks `worth_another` before each
-    token that it draws, or `worth_pass` before each of its passes where it grows a tree.
+    token that it draws, or `worth_pass` before each of its passes where it grows a tree. `observe`
+    ends every cycle, whoever drafted in it.
 
     Attributes:
         by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
         hopeless: will it never draft, whatever is accepted?
+        promise: tokens a second that the cycle should bring with what `next_k`, or `worth` after
+            it, said last; where k is pinned, tokens. For comparing several drafters' schedules.
     """
 
     by_confidence: bool
     hopeless: bool
+
+    @property
+    def promise(self) -> float: ...
 
     @property
     def reason(self) -> str | None: ...
@@ -76,6 +84,8 @@ class Outcome:
         seconds_target: the target's pass over `drafted` + 1 tokens.
         tried: of each token whose parent stayed, how sure the draft was of it, and whether it
             stayed, or would have.
+        own: False if another drafter drafted the tokens. `seconds_draft` and `tried` are still
+            this one's.
     """
 
     drafted: int
@@ -83,10 +93,15 @@ class Outcome:
     seconds_draft: float
     seconds_target: float
     tried: Sequence[tuple[float, bool]] = ()
+    own: bool = True
 
 
 class Pinned:
-    """Always drafts k tokens, or what there is room for: no choice and no cut."""
+    """Always drafts k tokens, or what there is room for: no choice and no cut.
+
+    Of several pinned drafters the one that promises most tokens drafts, whatever its time: a
+    look-up promises what it says of its tree, a model what its blocks brought lately.
+    """
 
     reason = None
     by_confidence = False
@@ -94,8 +109,11 @@ class Pinned:
 
     def __init__(self, k: int) -> None:
         self._k = k
+        self._brought = 1.0 + _EXPECTED * k  # tokens a cycle, lately
+        self.promise = self._brought
 
     def next_k(self, room: int) -> int:
+        self.promise = self._brought
         return max(0, min(self._k, room))
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
@@ -108,10 +126,13 @@ class Pinned:
         return confidence
 
     def worth(self, tree: TokenTree) -> int:
+        if tree.confidence:
+            self.promise = 1.0 + sum(reaches(tree, self.acceptance))
         return len(tree)
 
     def observe(self, outcome: Outcome) -> None:
-        """Nothing depends on it."""
+        if outcome.own and outcome.drafted:
+            self._brought += _LEARNT * (outcome.accepted + 1 - self._brought)
 
 
 class Scheduler:
@@ -122,7 +143,9 @@ class Scheduler:
 
     by_confidence = True
 
-    def __init__(self, costs: Costs, *, k_max: int, repeatable: bool = False) -> None:
+    def __init__(
+        self, costs: Costs, *, k_max: int, repeatable: bool = False, share: float = 1.0
+    ) -> None:
         """Start at plain decoding's width, knowing nothing of the text.
 
         Args:
@@ -130,6 +153,7 @@ class Scheduler:
             k_max: K, the most to draft.
             repeatable: do not correct them: the same text then leads to the same choices, whatever
                 else the machine does.
+            share: of what drafting may lose, see `Purse`.
 
         Raises:
             ValueError: a negative k, or one that `costs.passes` is too short for.
@@ -148,7 +172,7 @@ class Scheduler:
         self._probing = False
         self._missed = 0  # tokens decoded without the draft
         self._cut: float | None = None  # the chance of the token that was not worth drafting
-        self._purse = Purse(costs.cycle(0, changed=False))
+        self._purse = Purse(costs.cycle(0, changed=False), share)
         self._hold, self._held = _HOLD[1], 0
         self._on = False
         self._nap = 0  # plain steps left until the choice is weighed again
@@ -222,6 +246,18 @@ class Scheduler:
         """All of it: it was cut while it was drawn, and what was drawn cannot be taken back."""
         return len(tree)
 
+    @property
+    def promise(self) -> float:
+        """Tokens a second of a cycle with the chosen k, the draft's catching up included.
+
+        The longer another drafter is preferred, the more: a record that is not tried does not
+        change, though the text does. To try one that is worse by x % once in x tokens costs 1 %.
+        """
+        seconds = self._costs.cycle(self._plan, changed=self._plan != self._k)
+        seconds += self._costs.reading(self._missed)
+        tokens = float(self._acceptance.tokens[self._plan])
+        return (1.0 + AGING * self._missed) * tokens / seconds
+
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle. Fewer tokens than `next_k` said: the block was cut, or ended.
 
@@ -229,27 +265,28 @@ class Scheduler:
             ValueError: not 0 <= accepted <= drafted <= K.
         """
         drafted, accepted = outcome.drafted, outcome.accepted
-        check_outcome(outcome, self._k_max)
+        check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
         self._fresh = False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
         if self._nap:
             self._nap -= 1
-            self._slept += 1
-            return
+            if outcome.own:
+                self._slept += 1
+                return
         changed = drafted != self._k
-        self._account(drafted, accepted, changed)
-        if drafted:
+        self._account(outcome, changed)
+        if outcome.own and drafted:
             cut = self._cut if accepted == drafted else None
             self._acceptance.count(drafted, accepted, cut)
             self._confidence.count(outcome.tried)
         if not self._repeatable:
             self._correct(outcome, changed)
-        self._missed = 0 if drafted else self._missed + 1
+        self._missed = 0 if outcome.own and drafted else self._missed + accepted + 1
         self._k = drafted
 
     def _correct(self, outcome: Outcome, changed: bool) -> None:
-        if outcome.drafted and not self._missed:
+        if outcome.own and outcome.drafted and not self._missed:
             self._pace.draft(outcome.seconds_draft, outcome.drafted)
         if not changed:  # else it built a graph, too
             self._pace.target(outcome.seconds_target, outcome.drafted + 1)
@@ -263,12 +300,14 @@ class Scheduler:
         self._held += self._slept
         self._slept = 0
 
-    def _account(self, drafted: int, accepted: int, changed: bool) -> None:
+    def _account(self, outcome: Outcome, changed: bool) -> None:
         """Settle a cycle with the purse, and see how long widths last."""
+        drafted, tokens = outcome.drafted, outcome.accepted + 1
+        plain = self._costs.cycle(0, changed=False)
         seconds = self._costs.cycle(drafted, changed=changed)
         seconds += self._costs.reading(self._missed) if drafted else 0.0
-        self._purse.settle(self._costs.cycle(0, changed=False), accepted + 1, seconds)
-        if changed and not self._probing:
+        self._purse.settle(plain, tokens, seconds if outcome.own else tokens * plain)
+        if changed and not (outcome.own and self._probing):
             self._hold += 0.2 * (min(max(self._held, _HOLD[0]), _HOLD[2]) - self._hold)
             self._held = 0
         self._held += 1
@@ -349,6 +388,18 @@ def never_pays(costs: Costs, margin: float, k_max: int) -> bool:
     return all(
         margin * (k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, k_max + 1)
     )
+
+
+def reaches(tree: TokenTree, acceptance: Callable[[float], float]) -> list[float]:
+    """The chance of each node that it and all before it on its path are accepted.
+
+    Args:
+        acceptance: of a node that is reached, from the drafter's confidence in it.
+    """
+    found: list[float] = []
+    for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
+        found.append((1.0 if parent < 0 else found[parent]) * acceptance(confidence))
+    return found
 
 
 def check_outcome(outcome: Outcome, k_max: int) -> None:

@@ -1,4 +1,4 @@
-"""A conversation with a target model and its drafter: a prompt in, steps out."""
+"""A conversation with a target model and its drafters: a prompt in, steps out."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from spec_cpu.cost import Costs
 from spec_cpu.cost_cache import known_or_measured
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.base import Drafter, Shape
+from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context, Rows
@@ -24,8 +25,8 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.rendering import Rendered, render
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned, Schedule, Scheduler
-from spec_cpu.stats import Stats
+from spec_cpu.schedule import HOPELESS, Pinned, Schedule, Scheduler
+from spec_cpu.stats import DrafterStats, Stats
 from spec_cpu.text import Origin, Piece, TextStream
 from spec_cpu.verify import RULES
 from spec_cpu.weigh import Weigher
@@ -63,6 +64,7 @@ class Session:
     """A conversation. Make one with `load`; use it as a context manager, or call `close`.
 
     Attributes:
+        drafters: whichever promises most drafts in a cycle; at most one of them is a model.
         messages: the turns so far; may be changed between answers.
         stats: of the latest answer. `total`: of all answers.
         finish: how the latest answer ended.
@@ -76,7 +78,7 @@ class Session:
         self,
         target: Model,
         context: Context,
-        drafter: Drafter | None,
+        drafters: Sequence[Drafter],
         *,
         k: int | None,
         rule: str,
@@ -88,9 +90,9 @@ class Session:
         recalibrate: bool = False,
     ) -> None:
         self.target = target
-        self.drafter = drafter
-        self.k = k if drafter else 0
-        self._schedule: Schedule | None = None if self.k is None else Pinned(self.k)
+        self.drafters = list(drafters)
+        self.k = k if drafters else 0
+        self._scheduled: list[Drafting] | None = None  # where k is chosen, or pinned for good
         self.rule = rule
         self._repeatable = seed is not None
         self.seed = secrets.randbits(32) if seed is None else seed
@@ -131,8 +133,8 @@ class Session:
         """Free models and caches. A second call does nothing."""
         self._closed = True
         self._answers += 1  # an answer that is under way must not go on
-        if self.drafter:
-            self.drafter.close()
+        for drafter in self.drafters:
+            drafter.close()
         self._context.close()
         self.target.close()
 
@@ -191,18 +193,18 @@ class Session:
         self._answers += 1
         this = self._answers
         rendered = self.render(prompt, raw=raw)
-        tokens, drafter = rendered.tokens, self._drafter_for(k)
+        tokens, drafters = rendered.tokens, self._drafters_for(k)
         self.finish = "interrupted"
         self.stats = Stats()
         self.held_back = ""
         answer: list[str] = []
         stream: TextStream | None = None
         try:
-            self._prefill(tokens, drafter, progress)
-            schedule = self._scheduled(tokens[-1], progress) if k is None else Pinned(k)
+            self._prefill(tokens, drafters, progress)
+            drafting = self._drafting(drafters, k, tokens[-1], progress)
             rng = self._rng if seed is None else np.random.default_rng(seed)
             stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
-            for step in self._steps(drafter, tokens, max_tokens, stream, ignore_eos, schedule, rng):
+            for step in self._steps(drafting, tokens, max_tokens, stream, ignore_eos, rng):
                 answer.append(step.text)
                 yield step
                 if this != self._answers:
@@ -213,17 +215,20 @@ class Session:
             if this == self._answers:
                 self._keep(None if raw else prompt, answer, stream)
 
-    def _drafter_for(self, k: int | None) -> Drafter | None:
-        """None where it will never be asked: then it need not read the prompt either."""
-        never = k == 0 or (k is None and self._schedule is not None and self._schedule.hopeless)
-        return None if never else self.drafter
+    def _drafters_for(self, k: int | None) -> list[Drafter]:
+        """Without those that will never be asked: they need not read the prompt either."""
+        if k == 0:
+            return []
+        if k is None and self._scheduled is not None:
+            return [one.drafter for one in self._scheduled if not one.schedule.hopeless]
+        return self.drafters
 
     def _check_pinned(self, k: int | None) -> None:
         if k is None:
             return
         if not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
             raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
-        if k and not self.drafter:
+        if k and not self.drafters:
             raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
 
     def _keep(self, prompt: str | None, answer: list[str], stream: TextStream | None) -> None:
@@ -237,20 +242,18 @@ class Session:
 
     def _steps(
         self,
-        drafter: Drafter | None,
+        drafting: Sequence[Drafting],
         prompt: list[int],
         max_tokens: int,
         stream: TextStream,
         ignore_eos: bool,
-        schedule: Schedule,
         rng: np.random.Generator,
     ) -> Iterator[Step]:
         produced = 0
         for cycle in cycles(
             self._sequence,
-            drafter,
+            drafting,
             prompt,
-            schedule=schedule,
             pipeline=Pipeline(self._sampling_for(ignore_eos)),
             rule=RULES[self.rule],
             rng=rng,
@@ -310,19 +313,19 @@ class Session:
             self.notices.append(notice)
 
     def _prefill(
-        self, tokens: list[int], drafter: Drafter | None, progress: Progress | None
+        self, tokens: list[int], drafters: Sequence[Drafter], progress: Progress | None
     ) -> None:
         """Bring the caches to the prompt without its last token, and time a plain step there.
 
-        The draft's is left alone, and nothing timed, where it is not to draft.
+        Nothing is timed where nobody is to draft.
         """
         start = perf_counter()
-        features, known = self._read(tokens, drafter, _labelled(progress, "reading the prompt"))
-        if drafter:
+        features, known = self._read(tokens, drafters, _labelled(progress, "reading the prompt"))
+        for drafter in drafters:
             told = _labelled(progress, "reading the prompt (draft)")
             drafter.begin(tokens, told, features=features)
         read = perf_counter()
-        if drafter and len(tokens) > self._timed_to:
+        if drafters and len(tokens) > self._timed_to:
             self._plain_step = cost.plain_step(self._sequence, tokens[-1])
             self._timed_to = 2 * len(tokens) + 256  # a plain step slows as the text grows
         done = perf_counter()
@@ -332,56 +335,92 @@ class Session:
             stats.prefill += read - start
             stats.calibrate += done - read
             stats.plain_step = self._plain_step
+            for drafter in self.drafters:
+                stats.by_drafter.setdefault(drafter.name, DrafterStats())
 
     def _read(
-        self, tokens: list[int], drafter: Drafter | None, progress: PrefillProgress | None = None
+        self,
+        tokens: list[int],
+        drafters: Sequence[Drafter],
+        progress: PrefillProgress | None = None,
     ) -> tuple[Rows | None, int]:
         """Bring the target's cache to the prompt without its last token.
 
         Returns:
-            The features that `drafter` wants, and how many tokens were in the cache.
+            The features that `drafters` want, and how many tokens were in the cache.
         """
         known = self._sequence.reuse(tokens[:-1])
-        if drafter is None or not drafter.feature_rows:
+        wanted = max((drafter.feature_rows for drafter in drafters), default=0)
+        if not wanted:
             self._sequence.prefill(tokens[known:-1], progress)
             return None, known
         # One more is evaluated: what follows it is new, and the draft learns what from its feature.
         known = self._sequence.reuse(tokens[: max(0, known - 1)])
-        rows = self._sequence.prefill_hidden(tokens[known:-1], drafter.feature_rows, progress)
+        rows = self._sequence.prefill_hidden(tokens[known:-1], wanted, progress)
         return rows, known
 
-    def _scheduled(self, last: int, progress: Progress | None) -> Schedule:
-        """The session's own schedule; the first time its costs are looked up or measured."""
-        if self._schedule is None:
-            start = perf_counter()
-            k_max = self.most_drafted
-            costs = self._costs(k_max + 1, last, progress)
-            self._schedule = self._schedule_for(self.drafter, costs, k_max)
-            for stats in (self.stats, self.total):
-                stats.calibrate += perf_counter() - start
-        return self._schedule
+    def _drafting(
+        self, drafters: Sequence[Drafter], k: int | None, last: int, progress: Progress | None
+    ) -> list[Drafting]:
+        """`drafters` with their schedules: for this answer where it pins k, else the session's."""
+        if k is not None or not drafters:
+            return [Drafting(drafter, Pinned(k or 0)) for drafter in drafters]
+        if self._scheduled is None:
+            self._scheduled = self._schedules(last, progress)
+        return [one for one in self._scheduled if one.drafter in drafters]
 
-    def _schedule_for(self, drafter: Drafter | None, costs: Costs, k_max: int) -> Schedule:
-        if drafter is None or drafter.shape == "chain":
-            return Scheduler(costs, k_max=k_max, repeatable=self._repeatable)
-        calibration = Calibration() if drafter.free else Probability()
-        return Weigher(costs, k_max=k_max, repeatable=self._repeatable, calibration=calibration)
+    def _schedules(self, last: int, progress: Progress | None) -> list[Drafting]:
+        """The session's own schedules; where k is not pinned costs are looked up or measured."""
+        if self.k is not None:
+            return [Drafting(drafter, Pinned(self.k)) for drafter in self.drafters]
+        start = perf_counter()
+        costs = self._costs(self.most_drafted + 1, last, progress)
+        scheduled = [
+            Drafting(drafter, self._schedule_for(drafter, costs)) for drafter in self.drafters
+        ]
+        for stats in (self.stats, self.total):
+            stats.calibrate += perf_counter() - start
+        return scheduled
+
+    def _schedule_for(self, drafter: Drafter, costs: Costs) -> Schedule:
+        k_max, share = _most_drafted(drafter), 1.0 / len(self.drafters)
+        if drafter.shape == "chain":
+            return Scheduler(costs, k_max=k_max, repeatable=self._repeatable, share=share)
+        return Weigher(
+            costs,
+            k_max=k_max,
+            repeatable=self._repeatable,
+            share=share,
+            free=drafter.free,
+            calibration=Calibration() if drafter.free else Probability(),
+        )
 
     @property
     def shape(self) -> Shape | None:
-        """What is drafted: chains or trees; None without a drafter."""
-        return self.drafter.shape if self.drafter else None
+        """What is drafted: chains or trees, a model's if one drafts; None without a drafter."""
+        shapes = [drafter.shape for drafter in sorted(self.drafters, key=lambda one: one.free)]
+        return shapes[0] if shapes else None
 
     @property
     def most_drafted(self) -> int:
         """The most tokens that are drafted a cycle where k is chosen."""
-        tree = self.shape == "tree"
-        return defaults.MAX_TREE_NODES if tree else defaults.MAX_AUTO_DRAFT_TOKENS
+        return max(map(_most_drafted, self.drafters), default=defaults.MAX_AUTO_DRAFT_TOKENS)
+
+    @property
+    def draft_model(self) -> Model | None:
+        """The model that drafts, if one does."""
+        models = (drafter.model for drafter in self.drafters)
+        return next((model for model in models if model is not None), None)
 
     @property
     def why_plain(self) -> str | None:
         """Why nothing is drafted just now, in a person's words; None while drafting."""
-        return self._schedule.reason if self._schedule and self.drafter else None
+        reasons = [one.schedule.reason for one in self._scheduled or ()]
+        known = [reason for reason in reasons if reason is not None]
+        if not reasons or len(known) < len(reasons):
+            return None
+        own = [reason for reason in known if reason != HOPELESS]
+        return "; ".join(own) or HOPELESS
 
     def calibrate(
         self,
@@ -405,28 +444,33 @@ class Session:
             )
         sentence = self.target.vocab.tokenize(_NEUTRAL)
         tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
-        features, _ = self._read(tokens, self.drafter)
-        if self.drafter:
-            self.drafter.begin(tokens, features=features)
+        features, _ = self._read(tokens, self.drafters)
+        for drafter in self.drafters:
+            drafter.begin(tokens, features=features)
         return self._costs(max_width, tokens[-1], progress)
 
     def _costs(self, max_width: int, token: int, progress: Progress | None) -> Costs:
         """Costs known to the session or the disk, or measured where both sequences end now."""
         if self.costs and len(self.costs.passes) >= max_width:
             return self.costs
+        draft = next((drafter for drafter in self.drafters if drafter.sequence is not None), None)
         costs, notice = known_or_measured(
             self._sequence,
             token,
             max_width=max_width,
             pipeline=Pipeline(self._sampling),
-            draft=self.drafter.sequence if self.drafter else None,
+            draft=draft.sequence if draft else None,
             anew=self._recalibrate,
             progress=_seconds(progress, "measuring this machine"),
         )
         self._notify(notice)
-        window = self.drafter.window if self.drafter else None
-        self.costs = replace(costs, draft_window=window)
+        self.costs = replace(costs, draft_window=draft.window if draft else None)
         return self.costs
+
+
+def _most_drafted(drafter: Drafter) -> int:
+    tree = drafter.shape == "tree"
+    return defaults.MAX_TREE_NODES if tree else defaults.MAX_AUTO_DRAFT_TOKENS
 
 
 def _origins(cycle: Cycle) -> list[Origin]:

@@ -32,10 +32,43 @@ _SUMS = (
 
 
 @dataclass(slots=True)
+class DrafterStats:
+    """Counters over the cycles in which one drafter drafted."""
+
+    cycles: int = 0
+    tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tried: int = 0
+
+    def add(self, cycle: Cycle, kept: int) -> None:
+        """Count a cycle of which `kept` tokens became text."""
+        self.merge(DrafterStats(1, kept, cycle.drafted, cycle.accepted, cycle.tried))
+
+    def merge(self, other: DrafterStats) -> None:
+        """Add what another answer counted."""
+        self.cycles += other.cycles
+        self.tokens += other.tokens
+        self.drafted += other.drafted
+        self.accepted += other.accepted
+        self.tried += other.tried
+
+    @property
+    def alpha(self) -> float | None:
+        """Observed acceptance, as `Stats.alpha`."""
+        return self.accepted / self.tried if self.tried else None
+
+    @property
+    def tokens_per_cycle(self) -> float | None:
+        return self.tokens / self.cycles if self.cycles else None
+
+
+@dataclass(slots=True)
 class Stats:
     """Counters over cycles. Times are seconds.
 
     Attributes:
+        by_drafter: of each drafter that there was, by its name.
         plain_step: what one plain target step takes (a pass over one token), measured at the start;
             None until then.
         prefill, calibrate: time before the first cycle: reading the prompt, timing a plain step.
@@ -48,6 +81,7 @@ class Stats:
     branched: int = 0
     tried_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
+    by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
     overlap: float = 0.0
     draft: float = 0.0
     target: float = 0.0
@@ -76,6 +110,8 @@ class Stats:
         self.decode += cycle.seconds.total
         self._passes[cycle.drafted + 1].append(cycle.seconds.target)
         self._rows += cycle.rows
+        if cycle.drafter is not None:
+            self.by_drafter.setdefault(cycle.drafter, DrafterStats()).add(cycle, kept)
 
     def merge(self, other: Stats) -> None:
         """Add what another answer counted; the plain step is the mean of both by cycles."""
@@ -90,6 +126,8 @@ class Stats:
             setattr(self, name, [mine + its for mine, its in pairs])
         for width, times in other._passes.items():
             self._passes[width] += times
+        for drafter, counted in other.by_drafter.items():
+            self.by_drafter.setdefault(drafter, DrafterStats()).merge(counted)
 
     def _count_positions(self, cycle: Cycle) -> None:
         missing = cycle.depth - len(self.tried_by_position)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -20,7 +21,16 @@ from spec_cpu.acceptance import Array, Calibrated, Calibration
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
-from spec_cpu.schedule import HOPELESS, MARGIN, NAP, Outcome, check_outcome, never_pays
+from spec_cpu.schedule import (
+    AGING,
+    HOPELESS,
+    MARGIN,
+    NAP,
+    Outcome,
+    check_outcome,
+    never_pays,
+    reaches,
+)
 from spec_cpu.tree import ROOT, TokenTree
 
 _GAIN = 0.05  # tokens that a draft must be expected to bring beyond its price
@@ -52,35 +62,44 @@ class Weigher:
         *,
         k_max: int,
         repeatable: bool = False,
+        share: float = 1.0,
+        free: bool = False,
         calibration: Calibrated | None = None,
     ) -> None:
         """Weigh trees of up to `k_max` nodes; arguments and errors as for `Scheduler`.
 
         Args:
+            free: the drafter takes no passes: those that `costs` tells of are another's.
             calibration: what it makes of the drafter's chances; default: `Calibration`.
         """
         if not 0 <= k_max < len(costs.passes):
             raise ValueError(f"k must be from 0 to {len(costs.passes) - 1}, not {k_max}")
         self._k_max = k_max
+        self._others = costs if free else None  # of a drafter that takes passes
+        if free:
+            costs = replace(costs, draft_step=0.0, draft_catch_up=0.0, draft_read=0.0)
         self._costs = costs
         self._pace = Pace(costs)
         self._repeatable = repeatable
         self._calibration = calibration or Calibration()
         self.hopeless = never_pays(costs, MARGIN, k_max)
         self._n = 0  # nodes in the last pass
+        self._steady = True  # was its width one that others have, too?
+        self._missed = 0  # tokens since the drafter that takes passes drafted
+        self.promise = 0.0
         self._fresh = True
         self._idle = 0  # cycles since nodes were verified
         self._rebuild = costs.rebuild
         self._last_plain = 0.0  # seconds
         self._look = 0.0  # seconds that looking up takes
-        self._purse = Purse(self._plain)
+        self._purse = Purse(self._plain, share)
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
         # Of a draft that takes passes:
         self._room = 0  # nodes that there is room for in this cycle
         self._most = 0  # that may be lost, too
         self._drafting = 0.0  # seconds of its passes in this cycle
-        self._missed = 0  # tokens decoded without it
         self._followed, self._expanded = _PRIOR, 1.0  # nodes accepted after one, and such ones
+        self._brought, self._took = self._first_guess()  # tokens of such a cycle, and its seconds
         self._on = False
         self._doubt = 0  # cycles since it was expected to pay
         self._nap = 0  # plain steps left until the choice is weighed again
@@ -100,16 +119,23 @@ class Weigher:
     def next_k(self, room: int) -> int:
         """Nodes to propose: no more than can be tried, for each takes a moment to look up."""
         # The first pass is one that others can be compared with.
+        self._drafting = 0.0
         if self.hopeless or self._fresh or self._nap:
             return 0
         self._wake()
-        self._drafting = 0.0
         self._room = min(self._k_max, room)
         price = self._look + self._step(1, first=True)
         self._most = self._affordable(self._room, price)
-        if self._most == 0 < self._room and self._costs.draft_step:
-            self._rest(1, price)
+        if self._costs.draft_step:
+            # What is never tried is not known: it promises more the longer it was left out.
+            self.promise = (1.0 + AGING * self._missed) * self._brought / self._took
+            if self._most == 0 < self._room:
+                self._rest(1, price)
         return self._most
+
+    def _first_guess(self) -> tuple[float, float]:
+        """Tokens and seconds of a cycle that verifies the best token, before any did."""
+        return 1.0 + _PRIOR, self._cycle(min(1, self._k_max), 1.0 + _PRIOR) + self._costs.draft_step
 
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
         """A chosen token, if there is room: `worth` may still take it back."""
@@ -167,12 +193,7 @@ class Weigher:
 
     def worth(self, tree: TokenTree) -> int:
         """How many nodes of `tree`, whose first are the best, the target should score."""
-        expected = [1.0]
-        reach: list[float] = []
-        for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
-            before = 1.0 if parent == ROOT else reach[parent]
-            reach.append(before * self.acceptance(confidence))
-            expected.append(expected[-1] + reach[-1])
+        expected = [*accumulate(reach := reaches(tree, self.acceptance), initial=1.0)]
         self._learn_usual(tree.parents, reach)
         del expected[self._affordable(len(tree), self._drafting) + 1 :]
         seconds = [self._cycle(n, tokens) for n, tokens in enumerate(expected)]
@@ -183,7 +204,9 @@ class Weigher:
             tokens - rate * took - _GAIN * (n > 0)
             for n, (tokens, took) in enumerate(zip(expected, seconds, strict=True))
         ]
-        return worth.index(max(worth))
+        n = worth.index(max(worth))
+        self.promise = expected[n] / seconds[n]
+        return n
 
     def observe(self, outcome: Outcome) -> None:
         """Learn from a cycle.
@@ -191,36 +214,45 @@ class Weigher:
         Raises:
             ValueError: not 0 <= accepted <= drafted <= K.
         """
-        check_outcome(outcome, self._k_max)
+        check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
         self._fresh = False
         if self.hopeless:
             return
         n, tokens = outcome.drafted, outcome.accepted + 1
         if self._nap:
             self._nap -= 1
-            self._slept += 1
-            return
+            if outcome.own:
+                self._slept += 1
+                return
         changed = n != self._n
         seconds = self._pass(n) + tokens * self._costs.row + self._drafting
+        if self._others and not outcome.own:
+            seconds += self._others.drafting(n) + self._others.reading(self._missed)
         looking = 0.0 if self._repeatable or self._drafting else outcome.seconds_draft
         self._look += _LEARNT * (looking - self._look)
-        self._book(tokens, seconds, looking)
+        self._book(tokens, seconds, seconds if outcome.own else tokens * self._plain, looking)
+        if self._drafting:
+            self._brought += _LEARNT * (tokens - self._brought)
+            self._took += _LEARNT * (seconds - self._took)
         self._calibration.count(outcome.tried)
-        self._idle = 0 if n else self._idle + 1
+        self._idle = 0 if n and outcome.own else self._idle + 1
+        self._steady = n == 0 or not outcome.own
         if not self._repeatable:
             self._correct(outcome, changed)
-        self._missed = 0 if self._drafting else self._missed + tokens
+        resumed = not outcome.own if self._others else self._drafting > 0.0
+        self._missed = 0 if resumed else self._missed + tokens
         self._n = n
 
-    def _book(self, tokens: int, seconds: float, looking: float = 0.0) -> None:
-        self._purse.settle(self._plain, tokens, seconds + looking)
+    def _book(self, tokens: int, seconds: float, own: float, looking: float = 0.0) -> None:
+        """Count a cycle. `own`: seconds that this drafter's purse answers for, as `looking`."""
+        self._purse.settle(self._plain, tokens, own + looking)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
 
     def _wake(self) -> None:
         """Account for the steps of a nap."""
         for _ in range(self._slept):
-            self._book(1, self._plain)
+            self._book(1, self._plain, self._plain)
         self._missed += self._slept
         self._idle += self._slept
         self._slept = 0
@@ -296,7 +328,8 @@ class Weigher:
     def _step(self, nodes: int, *, first: bool) -> float:
         """Seconds of a pass of the draft over `nodes` nodes; the first takes in what it missed."""
         more = (nodes - 1) * self._costs.draft_read
-        return self._costs.draft_step + more + first * self._costs.reading(self._missed)
+        before = self._costs.draft_catch_up + self._costs.reading(self._missed)
+        return self._costs.draft_step + more + first * before
 
     def _affordable(self, most: int, drafting: float) -> int:
         """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
@@ -309,11 +342,11 @@ class Weigher:
         return self._costs.passes[n] + (n != self._n) * self._costs.rebuild
 
     def _cycle(self, n: int, tokens: float) -> float:
-        """Seconds of a cycle with n nodes, that of going back to single tokens among them.
+        """Seconds of a cycle with n nodes, that of going back to a steady width among them.
 
         Only the rows on the accepted path are sampled from: one a token.
         """
-        change = self._costs.rebuild * ((n != self._n) + (n > 0 and self._n == 0))
+        change = self._costs.rebuild * (1 + (n > 0 and self._steady)) * (n != self._n)
         if self._n == 0 and self._costs.draft_step:
             change /= _PATIENCE  # what is looked up comes and goes; a draft that pays goes on
         return self._costs.passes[n] + change + tokens * self._costs.row

@@ -16,6 +16,7 @@ from scipy import stats
 
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -77,9 +78,8 @@ def start(
         drafter.begin(prompt)
     return cycles(
         target,
-        drafter,
+        [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
         prompt,
-        schedule=schedule or Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES[rule],
         rng=rng,

@@ -16,6 +16,7 @@ from spec_cpu import defaults
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.base import Drafter
 from spec_cpu.draft.ngram import NgramDrafter
+from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -85,9 +86,8 @@ def start(
     done: list[Cycle] = []
     for cycle in cycles(
         target,
-        drafter,
+        [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
         prompt,
-        schedule=schedule or Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES["block"],
         rng=rng,

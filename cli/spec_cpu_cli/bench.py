@@ -139,7 +139,7 @@ def bench(
     from spec_cpu.sampling import SamplingParams
 
     choice = opt.choose_models(target, draft, pair)
-    if choice.draft is None:
+    if not choice.drafts:
         raise UsageError("bench compares a draft with none: give --draft or --pair")
     ks = _sweep(sweep)
     samplings = [SamplingParams(temperature=temperature) for temperature in _temperatures(temps)]
@@ -255,11 +255,10 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
     from spec_cpu import results
     from spec_cpu_cli.bench_report import Report
 
-    drafter = session.drafter
-    if drafter is None:
+    if not session.drafters:
         why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
         raise UsageError(f"bench compares a draft with none: {why}")
-    model = drafter.model
+    model = session.draft_model
     setting = _setting(session, model.path if model else None, asked, temperature)
     measured = _measure(session, asked, setting, show=show)
     rounds, pin = measured.rounds, asked.pins[0]

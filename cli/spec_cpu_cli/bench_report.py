@@ -110,6 +110,8 @@ def sections(report: Report) -> list[Section]:
             _costs(report.costs),
         )
     ]
+    if len(report.results[OVERALL].drafters) > 1:
+        found.append(_drafters(report.results))
     if report.drafted:
         found.append(_positions(report.results))
     if report.sweep:
@@ -177,6 +179,22 @@ def _cells(name: str, result: Result) -> list[str]:
 def _costs(costs: Costs) -> str:
     passes = ", ".join(f"V({n}) {costs.verify(n):.2f}" for n in _SHOWN_WIDTHS)
     return f"c {costs.c:.3f}, {passes} (measured at {costs.depth} tokens of context)"
+
+
+def _drafters(results: dict[str, Result]) -> Section:
+    rows = [
+        [
+            category,
+            name,
+            f"{drafter.cycles:.0%}",
+            _number(drafter.alpha),
+            _number(drafter.tokens_per_cycle),
+        ]
+        for category, result in results.items()
+        for name, drafter in result.drafters.items()
+    ]
+    header = ["category", "drafter", "cycles", "alpha", "tok/cycle"]
+    return Section("by drafter", header, rows, "what is left of the cycles was decoded plainly")
 
 
 def _positions(results: dict[str, Result]) -> Section:

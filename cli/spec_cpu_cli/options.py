@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spec_cpu import defaults
+from spec_cpu.drafts import Drafts, read_drafts
 from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ Draft = Annotated[
         "--draft",
         "-d",
         help="A small model of the same family, likewise; `ngram` to draft from the text itself, "
-        "the default for a --target; `none` to decode plainly.",
+        "the default for a --target; `ngram,MODEL` for whichever is better; `none` to decode "
+        "plainly.",
         rich_help_panel=_MODELS,
     ),
 ]
@@ -185,7 +187,7 @@ class ModelChoice:
     """The models to load, as names or files, and what to say about the choice."""
 
     target: str
-    draft: str | None
+    drafts: Drafts
     notice: str | None = None
 
 
@@ -193,25 +195,31 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
     """Make sense of `--target`, `--draft` and `--pair` together."""
     if pair is not None and target is not None:
         raise UsageError("--pair names the target already: give --pair or --target, not both")
+    drafts = _drafts(draft)
     if target is None:
-        if draft not in (None, NO_DRAFT, defaults.NGRAM) and pair is None:
+        if drafts.model is not None and pair is None:
             raise UsageError("--draft needs a --target to draft for")
         from spec_cpu.catalog import load_catalog
 
         chosen = load_catalog().pair(defaults.PAIR if pair is None else pair)
-        return ModelChoice(chosen.target, _unless_none(chosen.draft if draft is None else draft))
+        return ModelChoice(chosen.target, Drafts(chosen.draft) if draft is None else drafts)
     if draft is None:
         return ModelChoice(
             target,
-            defaults.NGRAM,
+            Drafts(ngram=True),
             "drafting from the text itself: give --draft a small GGUF of the same family to draft "
             "with a model (`spec-cpu models list` shows pairs)",
         )
-    return ModelChoice(target, _unless_none(draft))
+    return ModelChoice(target, drafts)
 
 
-def _unless_none(draft: str) -> str | None:
-    return None if draft == NO_DRAFT else draft
+def _drafts(draft: str | None) -> Drafts:
+    if draft == NO_DRAFT:
+        return Drafts()
+    drafts = read_drafts(draft)
+    if drafts.model == NO_DRAFT:
+        raise UsageError(f"--draft {NO_DRAFT} decodes plainly: give it alone, not as {draft!r}")
+    return drafts
 
 
 def sampling_params(
@@ -271,7 +279,7 @@ def open_session(
     progress: bool,
 ) -> Session:
     """Fetch and load the chosen models, with bars for both if `progress` is set."""
-    if lookup and choice.draft != defaults.NGRAM:
+    if lookup and not choice.drafts.ngram:
         raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
     from spec_cpu.fetch import resolve
     from spec_cpu.llama import log
@@ -283,13 +291,13 @@ def open_session(
     log.on_abort(_leave)
     with download_progress(show=progress) as report:
         target = resolve(choice.target, report)
-        draft: str | Path | None = choice.draft
-        if choice.draft not in (None, defaults.NGRAM):
-            draft = resolve(choice.draft, report)
+        drafts = choice.drafts
+        if isinstance(drafts.model, str):
+            drafts = replace(drafts, model=resolve(drafts.model, report))
     with progress_bar(show=progress) as report, Interrupt() as interrupt:
         session = load(
             target,
-            draft,
+            drafts,
             ctx=ctx,
             draft_ctx=draft_ctx,
             threads=threads,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from spec_cpu.session import Session
-from spec_cpu.stats import Stats
+from spec_cpu.stats import DrafterStats, Stats
 
 _FREE = 0.05  # a draft that takes a smaller share of the time is not what is in the way
 _WORTH = 1.05  # a speedup below this is not called one
@@ -53,6 +53,8 @@ def summary(stats: Stats, why_plain: str | None, shape: str | None) -> Iterator[
         f"(by position: {positions}); {_number(stats.tokens_per_cycle, '.2f')} tokens a cycle "
         f"with k = {stats.k}{' (trees)' if shape == 'tree' else ''}"
     )
+    if len(stats.by_drafter) > 1:
+        yield from (_part(name, one, stats) for name, one in stats.by_drafter.items())
     if stats.speedup is None:
         return
     yield (
@@ -62,6 +64,16 @@ def summary(stats: Stats, why_plain: str | None, shape: str | None) -> Iterator[
         f"{_number(stats.speedup_textbook, '.2f')}x (it takes verification for free)"
     )
     yield from _advice(stats)
+
+
+def _part(name: str, drafter: DrafterStats, stats: Stats) -> str:
+    if not drafter.cycles:
+        return f"{name}: never drafted"
+    return (
+        f"{name}: drafted in {drafter.cycles} of {stats.cycles} cycles, "
+        f"alpha {_number(drafter.alpha, '.2f')}, "
+        f"{_number(drafter.tokens_per_cycle, '.2f')} tokens a cycle"
+    )
 
 
 def _advice(stats: Stats) -> Iterator[str]:
@@ -82,7 +94,7 @@ def _advice(stats: Stats) -> Iterator[str]:
 def as_json(session: Session, text: str) -> dict[str, Any]:
     """The object that `--json` prints: the latest answer of `session`."""
     stats = session.stats
-    model = session.drafter.model if session.drafter else None
+    model = session.draft_model
     return {
         "text": text,
         "prompt_tokens": stats.prompt_tokens,
@@ -115,9 +127,18 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "speedup_theory": stats.speedup_theory,
         "speedup_textbook": stats.speedup_textbook,
         "target": asdict(session.target.info),
-        "drafter": session.drafter.name if session.drafter else None,
+        "drafter": ",".join(drafter.name for drafter in session.drafters) or None,
+        "drafters": {name: _counted(one) for name, one in stats.by_drafter.items()},
         "draft": asdict(model.info) if model else None,
         "notices": session.notices,
+    }
+
+
+def _counted(drafter: DrafterStats) -> dict[str, float | None]:
+    return {
+        **asdict(drafter),
+        "alpha": drafter.alpha,
+        "tokens_per_cycle": drafter.tokens_per_cycle,
     }
 
 

@@ -93,7 +93,7 @@ def evaluate(
             seed=seed,
             progress=progress,
         ) as session:
-            if session.drafter is None:
+            if not session.drafters:
                 raise ModelError(session.notices[-1])
             prompts = held_out_prompts(session.target, held_out)[:_PROMPTS]
             asked, stats = _answer(session, prompts, seconds, progress)

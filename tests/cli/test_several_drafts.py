@@ -1,0 +1,66 @@
+"""`--draft ngram,MODEL`: what the commands make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Models, Program
+
+ASKED = ["--seed", "1", "--temp", "0", "-n", "60", "--ignore-eos", "-k", "4", "why? why? why?"]
+
+
+def test_both_draft_and_each_is_reported(cli: Program, readable: Models) -> None:
+    plain = cli.answer(*readable.plain, *ASKED)
+    both = cli.answer(*readable.alone, "-d", f"ngram,{readable.draft}", *ASKED)
+    assert both["text"] == plain["text"]
+    assert both["drafter"] == "ngram,model"
+    assert both["draft"]["path"] == str(readable.draft)
+    parts = both["drafters"]
+    assert list(parts) == ["ngram", "model"]
+    for key in ("drafted", "accepted"):
+        assert sum(part[key] for part in parts.values()) == both[key]
+    assert plain["drafters"] == {}
+    said = cli("run", *readable.alone, "-d", f"{readable.draft},ngram", *ASKED).err
+    assert "model: drafted in " in said
+    assert "ngram: " in said
+    alone = cli("run", *readable.pair, *ASKED).err
+    assert "model: " not in alone
+
+
+@pytest.mark.parametrize(
+    ("draft", "words"),
+    [
+        ("ngram,ngram", "names ngram 2 times"),
+        ("a.gguf,b.gguf", "one draft model at a time"),
+        (",", "empty name"),
+        ("none,ngram", "--draft none"),
+        ("ngram,none", "--draft none"),
+        ("ngram,nothing.gguf", "no such file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_what_is_no_list_of_drafts_is_one_line(
+    cli: Program, readable: Models, command: str, draft: str, words: str
+) -> None:
+    asked = ["why?"] if command == "run" else []
+    done = cli(command, "-m", readable.target, "-q", "-d", draft, *asked)
+    assert done.code == 2
+    assert words in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_bench_shows_the_parts(cli: Program, readable: Models, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"category": "copy", "prompt": "abc abc abc abc"}\n')
+    models = [*readable.alone[:4], "-d", f"ngram,{readable.draft}", "-k", "4"]
+    asked = ["--prompts", prompts, "-n", "24", "--temp", "0", "-q"]
+    done = cli("bench", *models, *asked, "--json")
+    assert done.code == 0, done.err
+    parts = done.json["overall"]["drafters"]
+    assert list(parts) == ["ngram", "model"]
+    assert 0 < sum(part["cycles"] for part in parts.values()) <= 1
+    assert "by drafter" in cli("bench", *models, *asked).text
