@@ -195,7 +195,7 @@ def _run(
             interrupt.check()
 
         progress = interrupt.checked(view.report)
-        how = recipe.How(threads, kernels, tick, progress)
+        how = recipe.How(threads, kernels, tick, progress, view.note)
         if only in (None, "generate"):
             recipe.generate(target, work, how)
         if only in (None, "train"):

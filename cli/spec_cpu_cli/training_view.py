@@ -21,27 +21,38 @@ _PAUSE = 60.0  # seconds between two lines
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Whom to tell: `report` of (what, how much is done, of how much), `tick` of a step."""
+    """Whom to tell: `report` of (what, how much is done, of how much), `tick` of a step.
+
+    And `note` of what a person should know.
+    """
 
     report: Report
     tick: Callable[[Tick], None]
+    note: Callable[[str], None]
 
 
 @contextmanager
 def training_view(*, show: bool) -> Iterator[View]:
     """Something to tell how far a training is; nothing is shown unless `show` is set."""
     if not show:
-        yield View(lambda _what, _done, _total: None, lambda _tick: None)
-        return
-    if not sys.stderr.isatty():
-        yield View(lambda _what, _done, _total: None, _Lines().tick)
-        return
-    with _bars() as progress:
-        bars = _Bars(progress)
-        yield View(bars.report, bars.tick)
+        yield View(_ignore, _ignore, _ignore)
+    elif sys.stderr.isatty():
+        with _progress() as progress:
+            bars = _Bars(progress)
+            yield View(bars.report, bars.tick, bars.note)
+    else:
+        yield View(_ignore, _Lines().tick, _print_note)
 
 
-def note(tick: Tick) -> str:
+def _ignore(*_: object) -> None:
+    """Nobody is watching."""
+
+
+def _print_note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)
+
+
+def _state(tick: Tick) -> str:
     """Speed and acceptance, in a few words."""
     parts = [f"{tick.rate:,.0f} tok/s"]
     if tick.acceptance:
@@ -66,7 +77,7 @@ class _Lines:
         self._next = perf_counter() + _PAUSE
         left = (tick.total - tick.done) / tick.rate / 60 if tick.rate else 0.0
         print(
-            f"{tick.what}: {tick.done:,} of {tick.total:,} tokens, {note(tick)}, "
+            f"{tick.what}: {tick.done:,} of {tick.total:,} tokens, {_state(tick)}, "
             f"{left:.0f} min left",
             file=sys.stderr,
             flush=True,
@@ -84,7 +95,10 @@ class _Bars:
         self._update(what, done, total, "")
 
     def tick(self, tick: Tick) -> None:
-        self._update(tick.what, tick.done, tick.total, note(tick))
+        self._update(tick.what, tick.done, tick.total, _state(tick))
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(f"note: {text}", markup=False, highlight=False)
 
     def _update(self, what: str, done: int, total: int | None, text: str) -> None:
         if what not in self._tasks:
@@ -93,7 +107,7 @@ class _Bars:
 
 
 @contextmanager
-def _bars() -> Iterator[Progress]:
+def _progress() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -45,9 +45,10 @@ class EagleLearner:
 
     def __init__(self, target: Model, work: Work) -> None:
         """Raises UsageError: too little data. ContextError: too little memory."""
+        length = work.data.manifest().length
         vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
         shape = shape_of(target, len(vocabulary.tokens))
-        _check_memory(shape, target.vocab.n, work.data.manifest().length)
+        _check_memory(shape, target.vocab.n, length)
         self._net = eagle_net(target, shape, vocabulary.tokens, work.seed)
         self._embeddings = embeddings(target)
         self._vocabulary = vocabulary

@@ -15,6 +15,7 @@ from spec_cpu.heads.generate import Plan
 from spec_cpu.heads.generate import generate as generate_shards
 from spec_cpu.heads.held_out import Acceptance
 from spec_cpu.heads.learner import KINDS
+from spec_cpu.heads.script import Template
 from spec_cpu.heads.training import Progress as Step
 from spec_cpu.heads.training import Settings
 from spec_cpu.heads.work import Work
@@ -56,12 +57,14 @@ class How:
         kernels: as for `load`.
         tick: told how far a step is; may raise KeyboardInterrupt to stop it.
         progress: told of what comes before: kernels that are compiled, models that are loaded.
+        note: told what a person should know.
     """
 
     threads: int | None = None
     kernels: str = defaults.KERNELS
     tick: Callable[[Tick], None] = lambda _tick: None
     progress: Progress | None = None
+    note: Callable[[str], None] = lambda _note: None
 
 
 def generate(target: Path, work: Work, how: How) -> None:
@@ -79,6 +82,10 @@ def generate(target: Path, work: Work, how: How) -> None:
     with Model(target, kernels=library) as model, work.timed(GENERATE):
         _check_target(model)
         _check_disk(model, work)
+        Template.of(model)  # raises before anything is generated, or finds a reason for a notice
+        for notice in (kernels.notice, model.chat_template.notice):
+            if notice:
+                how.note(notice)
         budget = None if work.hours is None else work.hours * _HOUR * _DATA_SHARE
         clock = _Clock(budget, work.spent.get(GENERATE, 0.0), how.tick)
         generate_shards(
