@@ -70,7 +70,7 @@ def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
 
 
 def head_drafter(
-    head: Head, context: Context, draft_ctx: int | None, notices: list[str]
+    head: Head, context: Context, draft_ctx: int | None, shape: Shape, notices: list[str]
 ) -> EagleDrafter:
     """The drafter that `head` makes for the target of `context`, which keeps hidden states.
 
@@ -83,18 +83,20 @@ def head_drafter(
     if notice:
         notices.append(notice)
     embedding = find_tensor(target.path, "token_embd.weight")
+    tree = shape == "tree"
     with ExitStack() as undo:
         model = undo.enter_context(Model(head.path))
         small = Context(
             model,
             n_ctx=_draft_context_size(model, context, draft_ctx),
+            n_seq=defaults.TREE_PATHS if tree else 1,
             threads=context.threads,
-            max_outputs=1,
+            max_outputs=WIDTH if tree else 1,
             hidden=True,
             flash=False,  # fused attention takes longer than all the rest of a head
         )
         undo.pop_all()
-    return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens)
+    return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens, shape=shape)
 
 
 def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:

@@ -108,7 +108,7 @@ def load(
         if drafts.ngram:
             drafters.append(NgramDrafter(references, ends=model.vocab.end_tokens))
         if head is not None:
-            drafters.append(head_drafter(head, context, draft_ctx, notices))
+            drafters.append(head_drafter(head, context, draft_ctx, drawn, notices))
         elif path is not None:
             small = undo.enter_context(_load_model(path, "draft", chosen, progress))
             drafters += model_drafters(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
+from spec_cpu.draft.growth import BREADTH, Follows, grow, most_fed
 from spec_cpu.draft.head_passes import HeadPasses
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.heads.file import Head
@@ -16,17 +18,19 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.llama.tensors import Tensor
-from spec_cpu.sampling import Logits, Pipeline
+from spec_cpu.sampling import Ids, Logits, Pipeline
 from spec_cpu.schedule import Schedule
-from spec_cpu.tree import TokenTree
+from spec_cpu.tree import ROOT, TokenTree
 
 _WINDOW = 64  # rows of the text that it reads where it has not followed along
 
 
 class EagleDrafter:
-    """A head that is sampled from its own processed distribution q, over its own few tokens.
+    """A head: a chain sampled from its own processed distribution q, or a tree of the likeliest
+    tokens by that, over its own few tokens.
 
-    Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty". Row i of
+    Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", and, of
+    trees, "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees". Row i of
     its cache takes the target's feature f_i and the token t_{i+1}, and foretells t_{i+2}. Drafting
     deeper it takes its own hidden state for the feature. When the target has scored the draft the
     rows made so are forgotten, and made anew with true features once the next cycle begins: those
@@ -51,6 +55,7 @@ class EagleDrafter:
         embedding: Tensor,
         *,
         ends: AbstractSet[int],
+        shape: Shape = "chain",
     ) -> None:
         """Draft with `head`, run by `model` through `context`, both closed by `close`.
 
@@ -58,8 +63,10 @@ class EagleDrafter:
             context: of 32 tokens at least, with hidden states.
             embedding: the target's token_embd.weight.
             ends: the target's tokens that end a text.
+            shape: a tree has as many paths as the context has sequences.
         """
         self.model = model
+        self.shape = shape
         self._context = context
         self._ids = head.tokens.astype(np.intp)
         self._passes = HeadPasses(head, context, embedding)
@@ -118,7 +125,7 @@ class EagleDrafter:
         rng: np.random.Generator,
         schedule: Schedule,
     ) -> TokenTree:
-        """A chain of at most `k` tokens, cut after one that ends the text.
+        """A chain or tree of at most `k` tokens, none of them after one that ends the text.
 
         None where no feature is known yet, or every token that it has is forbidden.
 
@@ -127,8 +134,10 @@ class EagleDrafter:
         """
         if not self._pending or not pipeline.allows_any(self._ids):
             return TokenTree()
-        k = min(k, self._context.n_ctx // 2)
         try:
+            if self.shape == "tree":
+                return self._grow(history, k, pipeline, schedule)
+            k = min(k, self._context.n_ctx // 2)
             return draw_chain(
                 self._catch_up(k),
                 self._after,
@@ -142,6 +151,22 @@ class EagleDrafter:
             )
         except LogitsError as error:
             raise ModelError(f"{self.model.path.name}: {error}") from None
+
+    def _grow(
+        self, history: Sequence[int], k: int, pipeline: Pipeline, schedule: Schedule
+    ) -> TokenTree:
+        k = min(k, self._context.n_ctx // 4)
+        growing = _Growing(
+            lambda: self._catch_up(most_fed(k)),
+            self._passes,
+            pipeline,
+            pipeline.recent(history),
+            self._ids,
+        )
+        tree, _ = grow(growing, k, schedule, ends=self._ends, paths=self._passes.paths)
+        if growing.features:
+            self._passes.fell()
+        return tree
 
     def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
         """Forget what was drafted; `tokens` are pending with their true features."""
@@ -213,6 +238,47 @@ class EagleDrafter:
         self._passes.drop(gone)
         self._start += self._base - len(self._passes)
         self._base = len(self._passes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing:
+    """The passes that grow a tree: a `growth.Expander`.
+
+    Attributes:
+        take_in: feeds the text so far; the logits after it.
+        recent: the end of the text that distributions depend on.
+        ids: the target's tokens that logits are of.
+        features: of the root and of each node fed.
+    """
+
+    take_in: Callable[[], Logits]
+    passes: HeadPasses
+    pipeline: Pipeline
+    recent: list[int]
+    ids: Ids
+    features: dict[int, Rows] = field(default_factory=dict)
+
+    def root(self) -> Follows:
+        follows = self._follows(self.take_in(), [])
+        self.features[ROOT] = self.passes.feature.copy()
+        self.passes.plant()
+        return follows
+
+    def expand(self, fed: TokenTree, new: range) -> list[Follows]:
+        nodes = slice(new.start, new.stop)
+        parents = fed.parents[nodes]
+        before = np.stack([self.features[parent] for parent in parents])
+        logits, after = self.passes.grow(fed.tokens[nodes], parents, before)
+        self.features.update(zip(new, after, strict=True))
+        penalizes = self.pipeline.params.penalizes
+        paths = [fed.path(node) if penalizes else [] for node in new]
+        return [
+            self._follows(row, [fed.tokens[node] for node in path])
+            for row, path in zip(logits, paths, strict=True)
+        ]
+
+    def _follows(self, row: Logits, path: list[int]) -> Follows:
+        return self.pipeline.likeliest(row, [*self.recent, *path], BREADTH, self.ids)
 
 
 def _shared(mine: Sequence[int], its: Sequence[int]) -> int:

@@ -32,7 +32,7 @@ class HeadPasses:
     def __init__(self, head: Head, context: Context, embedding: Tensor) -> None:
         """Run `head` in `context`, with the target's `embedding` (token_embd.weight)."""
         self.context = context
-        self._kv = KVSequence(context)
+        self._kv = KVSequence(context, branches=range(1, context.n_seq))
         self._head = head
         self._width = head.target.n_embd
         self._embedding = embedding
@@ -70,6 +70,34 @@ class HeadPasses:
         """What stands for the feature after the last step: float32, (n,), a view as `step`'s."""
         row: Rows = self._kv.hidden(())[0]
         return row
+
+    @property
+    def paths(self) -> int:
+        """Paths that a tree may have."""
+        return self._kv.paths
+
+    def plant(self) -> None:
+        """The last step's pair becomes the root of a tree."""
+        self._kv.plant()
+
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], features: Rows
+    ) -> tuple[Rows, Rows]:
+        """Feed more pairs of the planted tree in one pass.
+
+        Args:
+            parents: as for `KVSequence.grow`.
+            features: float32, (n, n_embd): those of the parents.
+
+        Returns:
+            The logits after each, (n, V), a view as `step`'s, and features: (n, n_embd), a copy.
+        """
+        logits = self._kv.grow(tokens, parents, self._inputs(tokens, features))
+        return logits, self.context.hidden_rows(len(tokens)).copy()
+
+    def fell(self) -> None:
+        """Forget all of the tree but its root."""
+        self._kv.keep([])
 
     def score(self, tokens: Sequence[int]) -> Rows:
         """Steps with features of no meaning, to be timed: the logits after the last, (1, V)."""

@@ -84,13 +84,21 @@ class KVSequence:
         self._tree = list(tokens)
         return rows
 
-    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
-        """Feed more nodes of the tree that was scored last, in one pass.
+    def plant(self) -> None:
+        """What was fed last becomes the root of a tree for `grow`."""
+        self._branches.root(len(self) - 1, fed=1)
+        self._tree = []
+
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], embeddings: Rows | None = None
+    ) -> Rows:
+        """Feed more nodes of the tree that was scored or planted last, in one pass.
 
         Args:
             tokens: of the new nodes, numbered on from those there are.
             parents: the node that each one follows; -1 is the root. New ones, too, each after its
                 parent.
+            embeddings: as for `score`.
 
         Returns:
             The logits after each new node: (len(tokens), n_vocab). A view that lives until the
@@ -99,7 +107,11 @@ class KVSequence:
         Raises:
             ContextError: more than fits, or more paths than `paths`.
         """
-        rows = self.context.decode(tokens, *self._branches.place(parents))
+        places = self._branches.place(parents)
+        if embeddings is None:
+            rows = self.context.decode(tokens, *places)
+        else:
+            rows = self.context.decode_embeddings(embeddings, *places)
         self._tree += tokens
         return rows
 
