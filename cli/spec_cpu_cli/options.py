@@ -36,8 +36,9 @@ Draft = Annotated[
     typer.Option(
         "--draft",
         "-d",
-        help="A small model of the same family, likewise; `ngram` to draft from the text itself, "
-        "the default for a --target; `ngram,MODEL` for whichever is better; `none` to decode "
+        help="A small model of the same family, likewise, or a draft head made for the target; "
+        "`ngram` to draft from the text itself, the default for a --target; `ngram,MODEL` for "
+        "whichever is better; `none` to decode "
         "plainly.",
         rich_help_panel=_MODELS,
     ),
