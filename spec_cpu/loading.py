@@ -12,11 +12,15 @@ from spec_cpu import defaults
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.eagle import EagleDrafter
 from spec_cpu.draft.growth import WIDTH
+from spec_cpu.draft.medusa import MedusaDrafter
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
-from spec_cpu.heads.file import Head, check_target, is_head, read_head
+from spec_cpu.heads.eagle_file import EagleHead
+from spec_cpu.heads.file import Head, is_head, read_head
+from spec_cpu.heads.identity import check_target
+from spec_cpu.heads.medusa_file import MedusaHead
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
@@ -97,7 +101,8 @@ def load(
         if drafts and draft is not None and not looks_up:
             draft = _path(draft, progress)
             head = read_head(draft) if is_head(draft) else None
-        branches = looks_up or (drafts and head is None and drawn == "tree")
+        grown = drafts and head is None and drawn == "tree"
+        branches = looks_up or grown or isinstance(head, MedusaHead)
         context = undo.enter_context(
             Context(
                 model,
@@ -233,10 +238,18 @@ def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -
 
 def _head_drafter(
     target: Model, head: Head, context: Context, draft_ctx: int | None, notices: list[str]
-) -> EagleDrafter:
-    notice = check_target(head, target)
+) -> Drafter:
+    notice = check_target(head.path, head.label.target, target)
     if notice:
         notices.append(notice)
+    if isinstance(head, MedusaHead):
+        return _medusa_drafter(target, head, context)
+    return _eagle_drafter(target, head, context, draft_ctx)
+
+
+def _eagle_drafter(
+    target: Model, head: EagleHead, context: Context, draft_ctx: int | None
+) -> EagleDrafter:
     embedding = find_tensor(target.path, "token_embd.weight")
     with ExitStack() as undo:
         model = undo.enter_context(Model(head.path))
@@ -250,3 +263,12 @@ def _head_drafter(
         )
         undo.pop_all()
     return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens)
+
+
+def _medusa_drafter(target: Model, head: MedusaHead, context: Context) -> MedusaDrafter:
+    heads = len(head.accuracy)
+    with ExitStack() as undo:
+        model = undo.enter_context(Model(head.path))
+        small = Context(model, n_ctx=heads, threads=context.threads, max_outputs=heads, flash=False)
+        undo.pop_all()
+    return MedusaDrafter(head, model, small, paths=context.n_seq, ends=target.vocab.end_tokens)

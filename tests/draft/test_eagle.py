@@ -22,7 +22,9 @@ import spec_cpu
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.eagle import EagleDrafter
 from spec_cpu.errors import ModelError
-from spec_cpu.heads.file import HeadTarget, read_head, write_eagle
+from spec_cpu.heads.eagle_file import write_eagle
+from spec_cpu.heads.file import read_head
+from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -389,4 +391,4 @@ def test_a_head_is_written_for_its_target(pair: tuple[Path, Path], tmp_path: Pat
     weights = tiny_head.eagle_weights(pair[0])
     with Model(pair[0]) as model:
         write_eagle(tmp_path / "new.gguf", weights, HeadTarget.of(model), acceptance=(0.6,))
-    assert read_head(tmp_path / "new.gguf").acceptance == pytest.approx((0.6,))
+    assert read_head(tmp_path / "new.gguf").label.acceptance == pytest.approx((0.6,))
