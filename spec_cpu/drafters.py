@@ -5,12 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from spec_cpu import defaults
-from spec_cpu.draft.base import Shape
+from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.eagle import EagleDrafter
 from spec_cpu.draft.growth import WIDTH
+from spec_cpu.draft.medusa import MedusaDrafter
 from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
 from spec_cpu.errors import UsageError, VocabularyMismatchError
-from spec_cpu.heads.file import Head, check_target
+from spec_cpu.heads.eagle_file import EagleHead
+from spec_cpu.heads.file import Head
+from spec_cpu.heads.identity import check_target
+from spec_cpu.heads.medusa_file import MedusaHead
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import find_tensor
@@ -71,17 +75,28 @@ def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
 
 def head_drafter(
     head: Head, context: Context, draft_ctx: int | None, shape: Shape, notices: list[str]
-) -> EagleDrafter:
+) -> Drafter:
     """The drafter that `head` makes for the target of `context`, which keeps hidden states.
+
+    Args:
+        shape: of what an EAGLE head drafts; Medusa's heads make trees.
 
     Raises:
         ModelError: it was made for another target, or is damaged.
         UsageError, ContextError: as `load`.
     """
-    target = context.model
-    notice = check_target(head, target)
+    notice = check_target(head.path, head.label.target, context.model)
     if notice:
         notices.append(notice)
+    if isinstance(head, MedusaHead):
+        return _medusa_drafter(head, context)
+    return _eagle_drafter(head, context, draft_ctx, shape)
+
+
+def _eagle_drafter(
+    head: EagleHead, context: Context, draft_ctx: int | None, shape: Shape
+) -> EagleDrafter:
+    target = context.model
     embedding = find_tensor(target.path, "token_embd.weight")
     tree = shape == "tree"
     with ExitStack() as undo:
@@ -97,6 +112,16 @@ def head_drafter(
         )
         undo.pop_all()
     return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens, shape=shape)
+
+
+def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
+    heads = len(head.accuracy)
+    with ExitStack() as undo:
+        model = undo.enter_context(Model(head.path))
+        small = Context(model, n_ctx=heads, threads=context.threads, max_outputs=heads, flash=False)
+        undo.pop_all()
+    ends = context.model.vocab.end_tokens
+    return MedusaDrafter(head, model, small, paths=context.n_seq, ends=ends)
 
 
 def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:

@@ -16,6 +16,7 @@ from spec_cpu.drafts import Drafts, read_drafts
 from spec_cpu.errors import UsageError
 from spec_cpu.fetch import resolve
 from spec_cpu.heads.file import is_head, read_head
+from spec_cpu.heads.medusa_file import MedusaHead
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
@@ -94,7 +95,8 @@ def load(
         drawn: Shape = _shape(shape, sampling)
         path = None if drafts.model is None else _path(drafts.model, progress)
         head = read_head(path) if path is not None and is_head(path) else None
-        branches = drafts.ngram or (path is not None and drawn == "tree")
+        grown = path is not None and drawn == "tree"
+        branches = drafts.ngram or grown or isinstance(head, MedusaHead)
         context = undo.enter_context(
             Context(
                 model,

@@ -242,6 +242,21 @@ class Pipeline:
         best = first if found.ids is None else found.ids[first]
         return list(zip(best.tolist(), found.p[first].tolist(), strict=True))
 
+    def ranked(
+        self, logits: Logits, history: Sequence[int], n: int, tokens: Ids | None = None
+    ) -> list[int]:
+        """The `n` likeliest next tokens, or what is not forbidden, likeliest first.
+
+        Arguments and errors as for `distribution`.
+        """
+        logits = self._adjusted(logits, history, tokens)
+        top = float(logits.max())
+        _check_finite(top)
+        ids = _top_k(logits, top, min(n, len(logits)))
+        ids = ids[logits[ids] > -np.inf]
+        best: list[int] = (ids if tokens is None else tokens[ids]).tolist()
+        return best
+
     def argmax(self, logits: Logits, history: Sequence[int], tokens: Ids | None = None) -> int:
         """The likeliest next token; arguments and errors as for `distribution`."""
         logits = self._adjusted(logits, history, tokens)

@@ -10,7 +10,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.heads.file import EagleWeights, HeadTarget, write_eagle
+from spec_cpu.heads.eagle_file import EagleWeights, write_eagle
+from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.model import Model
 
 _MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

@@ -258,9 +258,10 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
     if not session.drafters:
         why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
         raise UsageError(f"bench compares a draft with none: {why}")
-    # Other programs cannot run a head of ours.
-    drafts = [one.model for one in session.drafters if one.model and not one.feature_rows]
-    setting = _setting(session, drafts[0].path if drafts else None, asked, temperature)
+    model = session.draft_model
+    heads = any(one.feature_rows for one in session.drafters)  # that other programs cannot run
+    draft = model.path if model and not heads else None
+    setting = _setting(session, draft, asked, temperature)
     measured = _measure(session, asked, setting, show=show)
     rounds, pin = measured.rounds, asked.pins[0]
     return Report(

@@ -31,7 +31,7 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write the head to.")],
     target: opt.Target = None,
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Of head: `eagle`.  [default: eagle]")
+        str | None, typer.Option("--kind", help="Of head: `eagle` or `medusa`.  [default: eagle]")
     ] = None,
     hours: Annotated[
         float | None,
@@ -118,7 +118,7 @@ def _check_installed() -> None:
 
 def _check_options(out: Path, kind: str | None, only: str | None, quantization: str) -> None:
     """Find out, before anything is generated, whether a head can be made and written."""
-    from spec_cpu.heads.file import QUANTIZATIONS
+    from spec_cpu.heads.container import QUANTIZATIONS
     from spec_cpu.heads.learner import check_kind
     from spec_cpu_cli.plots import check_folder
 

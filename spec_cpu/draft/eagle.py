@@ -13,7 +13,7 @@ from spec_cpu.draft.chain import draw_chain
 from spec_cpu.draft.growth import BREADTH, Follows, grow, most_fed
 from spec_cpu.draft.head_passes import HeadPasses
 from spec_cpu.errors import LogitsError, ModelError
-from spec_cpu.heads.file import Head
+from spec_cpu.heads.eagle_file import EagleHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
@@ -49,7 +49,7 @@ class EagleDrafter:
 
     def __init__(
         self,
-        head: Head,
+        head: EagleHead,
         model: Model,
         context: Context,
         embedding: Tensor,
@@ -68,7 +68,7 @@ class EagleDrafter:
         self.model = model
         self.shape = shape
         self._context = context
-        self._ids = head.tokens.astype(np.intp)
+        self._ids = head.label.tokens.astype(np.intp)
         self._passes = HeadPasses(head, context, embedding)
         self._ends = ends
         self._text: list[int] = []

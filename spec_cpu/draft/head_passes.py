@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spec_cpu.heads.file import Head
+from spec_cpu.heads.eagle_file import EagleHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import Tensor
@@ -29,12 +29,12 @@ class HeadPasses:
 
     rereads = 2
 
-    def __init__(self, head: Head, context: Context, embedding: Tensor) -> None:
+    def __init__(self, head: EagleHead, context: Context, embedding: Tensor) -> None:
         """Run `head` in `context`, with the target's `embedding` (token_embd.weight)."""
         self.context = context
         self._kv = KVSequence(context, branches=range(1, context.n_seq))
         self._head = head
-        self._width = head.target.n_embd
+        self._width = head.label.target.n_embd
         self._embedding = embedding
         self._embedded: dict[int, Rows] = {}
         self._most_embedded = _KEPT_BYTES // (4 * self._width)

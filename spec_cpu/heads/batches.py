@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,3 +93,10 @@ def batch_of(shard: Shard, vocabulary: Vocabulary, chosen: NDArray[np.intp]) -> 
         torch.from_numpy(weights.astype(np.float32)),
         torch.from_numpy(chosen % 2 == 0),
     )
+
+
+def batches_of(shard: Shard, vocabulary: Vocabulary, size: int) -> Iterator[Batch]:
+    """All of a shard, `size` conversations at a time."""
+    chosen = np.arange(len(shard.tokens))
+    for begin in range(0, len(chosen), size):
+        yield batch_of(shard, vocabulary, chosen[begin : begin + size])

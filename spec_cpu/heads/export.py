@@ -1,4 +1,4 @@
-"""From a trained network to the head that llama.cpp runs."""
+"""From trained networks to the heads that llama.cpp runs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from spec_cpu.heads.eagle import EagleNet
-from spec_cpu.heads.file import EagleWeights
-from spec_cpu.heads.training import Scales
+from spec_cpu.heads.eagle_file import EagleWeights
+from spec_cpu.heads.eagle_pupil import Scales
+from spec_cpu.heads.medusa import MedusaNet
+from spec_cpu.heads.medusa_file import MedusaWeights
 
 
 def eagle_weights(
@@ -49,6 +51,29 @@ def eagle_weights(
         rope_base=shape.rope_base,
         norm_eps=shape.epsilon,
         n_ctx=n_ctx,
+    )
+
+
+def medusa_weights(
+    net: MedusaNet, spread: Tensor, tokens: NDArray[np.int32], accuracy: Tensor
+) -> MedusaWeights:
+    """The weights of `net` as the file of its heads has them.
+
+    Args:
+        spread: (n_embd,): what features were divided by in training.
+        tokens: (V',) the target's id of each output.
+        accuracy: (K, R): see `MedusaWeights`.
+    """
+    shape = net.shape
+    return MedusaWeights(
+        tokens=tokens,
+        scale=_array(1.0 / spread),
+        blocks=_array(net.blocks.weight).reshape(shape.heads, shape.n_embd, shape.n_embd),
+        bias=_array(net.blocks.bias).reshape(shape.heads, shape.n_embd),
+        output=_array(net.output.weight),
+        output_norm=_array(net.output_norm.weight),
+        norm_eps=shape.epsilon,
+        accuracy=_array(accuracy),
     )
 
 

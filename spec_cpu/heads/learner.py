@@ -1,20 +1,26 @@
-"""Kinds of heads, each behind one Protocol: how it learns, and how it is written."""
+"""Kinds of heads: how each learns, and how it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from spec_cpu import machine
 from spec_cpu.errors import ContextError, UsageError
-from spec_cpu.heads.batches import Vocabulary
+from spec_cpu.heads.batches import Vocabulary, batches_of
+from spec_cpu.heads.container import EAGLE, MEDUSA
 from spec_cpu.heads.eagle import EagleShape
-from spec_cpu.heads.export import eagle_weights
-from spec_cpu.heads.file import EAGLE, HeadTarget, write_eagle
+from spec_cpu.heads.eagle_file import write_eagle
+from spec_cpu.heads.eagle_pupil import EaglePupil, Scales
+from spec_cpu.heads.export import eagle_weights, medusa_weights
 from spec_cpu.heads.held_out import Acceptance
-from spec_cpu.heads.start import eagle_net, embeddings, shape_of
-from spec_cpu.heads.training import BATCH, Progress, Settings, Trainer
+from spec_cpu.heads.identity import HeadTarget
+from spec_cpu.heads.medusa import HEADS
+from spec_cpu.heads.medusa_file import write_medusa
+from spec_cpu.heads.start import eagle_net, embeddings, medusa_pupil, shape_of
+from spec_cpu.heads.training import BATCH, Progress, Pupil, Settings, Trainer, sample_features
 from spec_cpu.heads.work import Work
 from spec_cpu.llama.model import Model
 
@@ -24,72 +30,109 @@ _AN_OUTPUT = 12  # bytes: a logit of a row, its gradient, and what the loss make
 _AN_ACTIVATION = 60  # likewise, of all else that is as wide as a feature
 
 
-class Learner(Protocol):
-    """A head in training."""
+class Write(Protocol):
+    """Writes a head as it is. Errors: those of `container.written`, and OSError."""
 
-    def epochs_in(self, seconds: float) -> float:
-        """How many epochs that time is enough for, by a short trial."""
-        ...
-
-    def train(self, epochs: float, progress: Callable[[Progress], None]) -> Acceptance:
-        """Train to the end, or go on from the last checkpoint. Errors: `Trainer.train`."""
-        ...
-
-    def write(self, path: Path, *, quantization: str, acceptance: Acceptance, card: str) -> None:
-        """Write the head as it is. Errors: `write_eagle`, and OSError."""
-        ...
+    def __call__(
+        self, path: Path, *, quantization: str, acceptance: Acceptance, card: str
+    ) -> None: ...
 
 
-class EagleLearner:
-    """An EAGLE head in training; `target` may be closed once this is made."""
+class Learner:
+    """A head in training, of whatever kind; made by one of `KINDS`."""
 
-    def __init__(self, target: Model, work: Work) -> None:
-        """Raises UsageError: too little data. ContextError: too little memory."""
-        length = work.data.manifest().length
-        vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
-        shape = shape_of(target, len(vocabulary.tokens))
-        _check_memory(shape, target.vocab.n, length)
-        self._net = eagle_net(target, shape, vocabulary.tokens, work.seed)
-        self._embeddings = embeddings(target)
+    def __init__(
+        self, pupil: Pupil, vocabulary: Vocabulary, settings: Settings, work: Work, write: Write
+    ) -> None:
+        """Raises UsageError: too little data.
+
+        Args:
+            settings: of which `work` decides the seed, and `train` the epochs.
+        """
+        self._pupil = pupil
         self._vocabulary = vocabulary
+        self._settings = settings
         self._work = work
-        self._target = HeadTarget.of(target)
-        self._n_ctx = target.n_ctx_train
+        self.write = write
         self._trainer = self._prepared(1.0)
 
     def epochs_in(self, seconds: float) -> float:
+        """How many epochs that time is enough for, by a short trial."""
         return seconds / (self._trainer.seconds_a_step() * self._trainer.steps_an_epoch)
 
     def train(self, epochs: float, progress: Callable[[Progress], None]) -> Acceptance:
+        """Train to the end, or go on from the last checkpoint. Errors: `Trainer.train`."""
         self._trainer = self._prepared(epochs)
         return self._trainer.train(progress)
 
-    def write(self, path: Path, *, quantization: str, acceptance: Acceptance, card: str) -> None:
-        weights = eagle_weights(
-            self._net, self._trainer.scales, self._vocabulary.tokens, n_ctx=self._n_ctx
+    def _prepared(self, epochs: float) -> Trainer:
+        return Trainer(
+            self._pupil,
+            self._work.data,
+            self._work.held_out,
+            self._vocabulary,
+            replace(self._settings, epochs=epochs, seed=self._work.seed),
+            self._work.folder,
         )
+
+
+def eagle_learner(target: Model, work: Work) -> Learner:
+    """An EAGLE head; `target` may be closed once this is made.
+
+    Raises:
+        UsageError: too little data.
+        ContextError: too little memory.
+    """
+    settings = Settings()
+    vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
+    shape = shape_of(target, len(vocabulary.tokens))
+    _check_memory(target, work, _eagle_size(shape), settings.depth, shape.n_vocab, shape.n_ff)
+    net = eagle_net(target, shape, vocabulary.tokens, work.seed)
+    table = embeddings(target)
+    pupil = EaglePupil(net, table, Scales.of(work.data, vocabulary, table))
+    made_for, n_ctx = HeadTarget.of(target), target.n_ctx_train
+
+    def write(path: Path, *, quantization: str, acceptance: Acceptance, card: str) -> None:
+        weights = eagle_weights(net, pupil.scales, vocabulary.tokens, n_ctx=n_ctx)
         write_eagle(
             path,
             weights,
-            self._target,
+            made_for,
             quantization=quantization,
             acceptance=acceptance.greedy,
             card=card,
         )
 
-    def _prepared(self, epochs: float) -> Trainer:
-        return Trainer(
-            self._net,
-            self._work.data,
-            self._work.held_out,
-            self._vocabulary,
-            self._embeddings,
-            Settings(epochs=epochs, seed=self._work.seed),
-            self._work.folder,
+    return Learner(pupil, vocabulary, settings, work, write)
+
+
+def medusa_learner(target: Model, work: Work) -> Learner:
+    """Medusa heads; arguments and errors as for `eagle_learner`."""
+    settings = Settings(depth=HEADS, deepen=0.0)
+    vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
+    n, outputs = target.n_embd, len(vocabulary.tokens)
+    _check_memory(target, work, n * (HEADS * n + outputs), HEADS, outputs, 0)
+    pupil = medusa_pupil(target, vocabulary.tokens, sample_features(work.data))
+    made_for = HeadTarget.of(target)
+
+    def write(path: Path, *, quantization: str, acceptance: Acceptance, card: str) -> None:
+        accuracy = pupil.accuracy(batches_of(work.held_out.read(0), vocabulary, BATCH))
+        write_medusa(
+            path,
+            medusa_weights(pupil.net, pupil.spread, vocabulary.tokens, accuracy),
+            made_for,
+            quantization=quantization,
+            acceptance=acceptance.greedy,
+            card=card,
         )
 
+    return Learner(pupil, vocabulary, settings, work, write)
 
-KINDS: dict[str, Callable[[Model, Work], Learner]] = {EAGLE: EagleLearner}
+
+KINDS: dict[str, Callable[[Model, Work], Learner]] = {
+    EAGLE: eagle_learner,
+    MEDUSA: medusa_learner,
+}
 
 
 def check_kind(kind: str) -> None:
@@ -98,13 +141,21 @@ def check_kind(kind: str) -> None:
         raise UsageError(f"kind must be one of {', '.join(KINDS)}, not {kind}")
 
 
-def _check_memory(shape: EagleShape, n_vocab: int, length: int) -> None:
-    d, depth = shape.n_embd, Settings().depth
+def _eagle_size(shape: EagleShape) -> int:
+    """Weights, but the embeddings that it takes from its target."""
+    d = shape.n_embd
     kv = shape.n_head_kv * shape.n_rot
-    weights = d * (2 * d + 2 * d + 2 * kv + 3 * shape.n_ff + shape.n_vocab)
-    rows = BATCH * length * depth
-    activations = rows * (_AN_OUTPUT * shape.n_vocab + _AN_ACTIVATION * (d + shape.n_ff))
-    needed = _LIBRARIES + _A_WEIGHT * weights + activations + 2 * n_vocab * d
+    return d * (2 * d + 2 * d + 2 * kv + 3 * shape.n_ff + shape.n_vocab)
+
+
+def _check_memory(
+    target: Model, work: Work, weights: int, depth: int, outputs: int, n_ff: int
+) -> None:
+    """Raises ContextError: too little memory to train so many weights, `depth` steps deep."""
+    d = target.n_embd
+    rows = BATCH * work.data.manifest().length * depth
+    activations = rows * (_AN_OUTPUT * outputs + _AN_ACTIVATION * (d + n_ff))
+    needed = _LIBRARIES + _A_WEIGHT * weights + activations + 2 * target.vocab.n * d
     available = machine.available_memory()
     if available is not None and needed > available:
         raise ContextError(

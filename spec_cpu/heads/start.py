@@ -9,6 +9,8 @@ from torch import Tensor
 
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.eagle import EagleNet, EagleShape
+from spec_cpu.heads.medusa import MedusaNet, MedusaPupil, MedusaShape
+from spec_cpu.heads.training import spread
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import Tensor as FileTensor
 from spec_cpu.llama.tensors import find_tensor
@@ -33,15 +35,19 @@ def shape_of(target: Model, n_vocab: int) -> EagleShape:
         if width is None:
             raise ModelError(f"{target.path.name} is {n_embd} wide: a head needs an even width")
         n_head = n_head_kv = n_embd // width
-    epsilon = target.metadata.get(f"{target.architecture}.attention.layer_norm_rms_epsilon")
     return EagleShape(
         n_embd=n_embd,
         n_vocab=n_vocab,
         n_head=n_head,
         n_head_kv=n_head_kv,
         n_ff=_number(target, "feed_forward_length") or 4 * n_embd,
-        epsilon=float(epsilon) if epsilon else _EPSILON,
+        epsilon=_epsilon(target),
     )
+
+
+def _epsilon(target: Model) -> float:
+    known = target.metadata.get(f"{target.architecture}.attention.layer_norm_rms_epsilon")
+    return float(known) if known else _EPSILON
 
 
 def _number(target: Model, key: str) -> int:
@@ -59,14 +65,42 @@ def eagle_net(target: Model, shape: EagleShape, tokens: NDArray[np.int32], seed:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         net = EagleNet(shape)
-    rows = _output(target).rows(tokens)
     norm = find_tensor(target.path, _NORM).rows([0])[0]
-    if rows.shape[1] != shape.n_embd or len(norm) != shape.n_embd:
-        raise ModelError(f"{target.path.name} has outputs of another width than its features")
+    if len(norm) != shape.n_embd:
+        raise _other_width(target)
     with torch.no_grad():
-        net.output.weight.copy_(torch.from_numpy(rows))
+        net.output.weight.copy_(_output_rows(target, tokens))
         net.output_norm.weight.copy_(torch.from_numpy(norm))
     return net
+
+
+def medusa_pupil(target: Model, tokens: NDArray[np.int32], features: Tensor) -> MedusaPupil:
+    """Heads that all begin as the target's own output for `tokens`.
+
+    Args:
+        features: (N, n_embd): some of the target's.
+
+    Raises:
+        ModelError: the target has no such tensors.
+    """
+    scale = spread(features)
+    net = MedusaNet(MedusaShape(target.n_embd, len(tokens), epsilon=_epsilon(target)))
+    size = (features.float() / scale).square().mean(-1).sqrt().mean()
+    with torch.no_grad():
+        net.output.weight.copy_(_output_rows(target, tokens) * scale)
+        net.output_norm.weight.fill_(size)  # on the whole the norm takes nothing away
+    return MedusaPupil(net, scale)
+
+
+def _output_rows(target: Model, tokens: NDArray[np.int32]) -> Tensor:
+    rows = _output(target).rows(tokens)
+    if rows.shape[1] != target.n_embd:
+        raise _other_width(target)
+    return torch.from_numpy(rows)
+
+
+def _other_width(target: Model) -> ModelError:
+    return ModelError(f"{target.path.name} has outputs of another width than its features")
 
 
 def _output(target: Model) -> FileTensor:

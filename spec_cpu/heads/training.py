@@ -1,4 +1,4 @@
-"""Training of an EAGLE head: loss, schedule, acceptance by depth."""
+"""Training of a head: loss, schedule, acceptance by depth."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
 
 from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu.heads.batches import Batch, Vocabulary, batch_of
-from spec_cpu.heads.eagle import EagleNet, KeysValues
+from spec_cpu.heads.batches import Batch, Vocabulary, batch_of, batches_of
 from spec_cpu.heads.held_out import Acceptance, accepted, mixed
 from spec_cpu.heads.shards import ShardStore
 
-BATCH = 16  # conversations
+BATCH = 8  # conversations
 _WARM_UP = 0.03  # of all steps
 _LEAST_RATE = 0.05  # of the peak, at the end
 _CLIP = 1.0
 _LOSS_DECAY = 0.8  # of each further step's loss
-_FEATURES = 0.2  # weight of the distance to the true features
 _CHECKPOINT = "checkpoint.pt"
-_DEPTH = 5  # to which acceptance is measured
 _EVALUATIONS = 40  # in a whole training
 
 
@@ -50,7 +46,7 @@ class Settings:
 
     epochs: float = 10.0
     depth: int = 3
-    deepen: float = 0.5
+    deepen: float = 0.6
     rate: float = 1.5e-3
     output_rate: float = 5e-4
     decay: float = 0.02
@@ -83,37 +79,59 @@ class _Best:
     weights: dict[str, Tensor]
 
 
-@dataclass(slots=True)
-class Scales:
-    """What features and embeddings are divided by before they are combined: (n_embd,) each."""
+class Pupil(Protocol):
+    """A network in training, and how it drafts.
 
-    features: Tensor
-    embeddings: Tensor
+    Attributes:
+        output: its last layer, which gives the logits of the reduced vocabulary.
+        depth: to which acceptance is measured.
+    """
+
+    @property
+    def net(self) -> nn.Module: ...
+
+    @property
+    def output(self) -> nn.Linear: ...
+
+    @property
+    def depth(self) -> int: ...
+
+    def draft(self, batch: Batch, depth: int) -> list[Tensor]:
+        """What `output` makes the d-th drafted token of, d = 1 .. `depth`: (B, T, n_embd) each.
+
+        Row i is about what follows token i + 1, said by a draft that begins d - 1 tokens earlier.
+        """
+        ...
+
+    def extra_loss(self, hidden: Tensor, next_features: Tensor) -> Tensor | float:
+        """What it is to learn besides what follows: the loss of each row of `draft`'s, (N, n_embd).
+
+        Args:
+            next_features: (N, n_embd): the target's of token i + 1.
+        """
+        ...
 
 
 @dataclass(slots=True)
 class Trainer:
-    """Trains `net` on the shards of `store`.
+    """Trains `pupil` on the shards of `store`.
 
     What was trained is kept in `folder`, in a checkpoint: the same trainer goes on from there.
 
     Attributes:
         held_out: one shard that nothing is learnt from.
-        embeddings: (n_vocab, n_embd) float16: the target's.
         steps: in all.
 
     Raises:
         UsageError: too little data.
     """
 
-    net: EagleNet
+    pupil: Pupil
     store: ShardStore
     held_out: ShardStore
     vocabulary: Vocabulary
-    embeddings: Tensor
     settings: Settings
     folder: Path
-    scales: Scales = field(init=False)
     steps: int = field(init=False)
     _shards: int = field(init=False)
     _sequences: int = field(init=False)
@@ -124,9 +142,12 @@ class Trainer:
         self._shards, self._sequences = len(self.store), self.store.manifest().sequences
         if not self._shards or not len(self.held_out):
             raise UsageError(f"{self.folder} has too little data to train on: generate more")
-        known = self.embeddings[torch.from_numpy(self.vocabulary.tokens.astype(np.int64))]
-        self.scales = Scales(_feature_scale(self.store), known.float().std(0).clamp_min(1e-4))
         self.steps = max(1, round(self.settings.epochs * self.steps_an_epoch))
+
+    @property
+    def net(self) -> nn.Module:
+        """What is trained."""
+        return self.pupil.net
 
     @property
     def steps_an_epoch(self) -> int:
@@ -179,7 +200,7 @@ class Trainer:
 
     def seconds_a_step(self) -> float:
         """The mean over a training, measured on a copy of the net: nothing changes."""
-        probe = replace(self, net=copy.deepcopy(self.net))
+        probe = replace(self, pupil=copy.deepcopy(self.pupil))
         optimizer, batch = probe._optimizer(), next(probe._batches())
         seconds = []
         for depth in (1, self.settings.depth):
@@ -190,17 +211,14 @@ class Trainer:
         shallow, deep = seconds
         return self.settings.deepen * shallow + (1.0 - self.settings.deepen) * deep
 
-    def evaluate(self, depth: int = _DEPTH) -> Acceptance:
+    def evaluate(self) -> Acceptance:
         """On the shard that is held out."""
-        shard = self.held_out.read(0)
-        chosen = np.arange(len(shard.tokens))
-        counts = torch.zeros(depth, 4)
+        counts = torch.zeros(self.pupil.depth, 4)
         self.net.eval()
-        for begin in range(0, len(chosen), BATCH):
-            batch = batch_of(shard, self.vocabulary, chosen[begin : begin + BATCH])
+        for batch in batches_of(self.held_out.read(0), self.vocabulary, BATCH):
             with torch.no_grad(), mixed():
-                hiddens = self._draft(batch, depth)
-            counts += accepted(self.net.output, batch, hiddens)
+                hiddens = self.pupil.draft(batch, self.pupil.depth)
+            counts += accepted(self.pupil.output, batch, hiddens)
         self.net.train()
         return Acceptance.of(counts)
 
@@ -225,7 +243,7 @@ class Trainer:
 
     def _update(self, batch: Batch, optimizer: torch.optim.Optimizer, depth: int) -> float:
         with mixed():
-            hiddens = self._draft(batch, depth)
+            hiddens = self.pupil.draft(batch, depth)
             loss = torch.zeros(())
             for step, hidden in enumerate(hiddens):
                 rows = batch.weights.clone()
@@ -237,40 +255,22 @@ class Trainer:
         optimizer.step()
         return float(loss.detach()) / sum(_LOSS_DECAY**step for step in range(len(hiddens)))
 
-    def _draft(self, batch: Batch, depth: int) -> list[Tensor]:
-        """The head's features of token i + 1 in each step of drafting: (B, T, n_embd)."""
-        known = functional.embedding(batch.next_tokens, self.embeddings).float()
-        embedded = known / self.scales.embeddings
-        features = batch.features
-        before: list[KeysValues] = []
-        hiddens: list[Tensor] = []
-        for _ in range(depth):
-            hidden = self.net(features / self.scales.features, embedded, before)
-            hiddens.append(hidden)
-            # Row i of the next step: what this one made of token i, seen from token i - 1.
-            features = functional.pad(hidden, (0, 0, 1, 0))[:, :-1]
-        return hiddens
-
     def _loss(self, batch: Batch, hidden: Tensor, weights: Tensor) -> Tensor:
-        """Cross-entropy against the target's distribution, and the distance to its features."""
+        """Cross-entropy against the target's distribution, and what else there is to learn."""
         chosen = weights > 0
         weights = weights[chosen]
         hidden = hidden[chosen]
-        logits = self.net.output(hidden)
+        logits = self.pupil.output(hidden)
         chances, ids = batch.chances[chosen], batch.ids[chosen].clamp_min(0)
         logs = logits.gather(1, ids).float() - logits.float().logsumexp(1, keepdim=True)
         entropy = -(chances * logs).sum(1)
-        away = (hidden.float() - batch.next_features[chosen]) / self.scales.features
-        distance = functional.smooth_l1_loss(
-            away, torch.zeros(()).expand_as(away), reduction="none"
-        )
-        losses = (entropy + _FEATURES * distance.mean(1)) * weights
+        losses = (entropy + self.pupil.extra_loss(hidden, batch.next_features[chosen])) * weights
         mean: Tensor = losses.sum() / weights.sum().clamp_min(1e-6)
         return mean
 
     def _optimizer(self) -> torch.optim.AdamW:
-        output = [self.net.output.weight]
-        rest = [p for p in self.net.parameters() if p is not self.net.output.weight]
+        output = [self.pupil.output.weight]
+        rest = [p for p in self.net.parameters() if p is not output[0]]
         matrices, vectors = [p for p in rest if p.ndim > 1], [p for p in rest if p.ndim < 2]
         return torch.optim.AdamW(
             [
@@ -359,6 +359,12 @@ class Trainer:
         }
 
 
-def _feature_scale(store: ShardStore) -> Tensor:
-    features = store.read(0).features.astype(np.float32)
-    return torch.from_numpy(features.reshape(-1, features.shape[-1]).std(0)).clamp_min(1e-4)
+def spread(rows: Tensor) -> Tensor:
+    """The standard deviation of each column of (N, n_embd), never 0: (n_embd,)."""
+    return rows.float().std(0).clamp_min(1e-4)
+
+
+def sample_features(store: ShardStore) -> Tensor:
+    """Some of the target's features: (N, n_embd) float16."""
+    features = store.read(0).features
+    return torch.from_numpy(features.reshape(-1, features.shape[-1]))

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu.heads.file import EAGLE
+from spec_cpu.heads.container import EAGLE
 from spec_cpu.heads.shards import ShardStore
 
 _STATE = "run.json"

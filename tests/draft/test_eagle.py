@@ -25,7 +25,9 @@ from spec_cpu.draft.base import Shape
 from spec_cpu.draft.eagle import EagleDrafter
 from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ModelError
-from spec_cpu.heads.file import HeadTarget, read_head, write_eagle
+from spec_cpu.heads.eagle_file import write_eagle
+from spec_cpu.heads.file import read_head
+from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -415,7 +417,7 @@ def test_a_head_is_written_for_its_target(pair: tuple[Path, Path], tmp_path: Pat
     weights = tiny_head.eagle_weights(pair[0])
     with Model(pair[0]) as model:
         write_eagle(tmp_path / "new.gguf", weights, HeadTarget.of(model), acceptance=(0.6,))
-    assert read_head(tmp_path / "new.gguf").acceptance == pytest.approx((0.6,))
+    assert read_head(tmp_path / "new.gguf").label.acceptance == pytest.approx((0.6,))
 
 
 def test_a_growing_trees_logits_are_those_of_single_steps(pair: tuple[Path, Path]) -> None:

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from spec_cpu.heads.eagle import EagleNet
+from spec_cpu.heads.eagle_file import EagleHead, write_eagle
 from spec_cpu.heads.export import eagle_weights
-from spec_cpu.heads.file import HeadTarget, read_head, write_eagle
+from spec_cpu.heads.file import read_head
+from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.heads.start import eagle_net, embeddings, shape_of
 from spec_cpu.heads.training import Scales
 from spec_cpu.llama.context import Context
@@ -51,7 +53,8 @@ def test_llama_cpp_gives_what_torch_does(talker: Model, net: EagleNet, tmp_path:
     weights = eagle_weights(net, scales, TOKENS, n_ctx=64)
     write_eagle(path, weights, HeadTarget.of(talker), quantization="F16")
     head = read_head(path)
-    assert head.tokens.tolist() == TOKENS.tolist()
+    assert isinstance(head, EagleHead)
+    assert head.label.tokens.tolist() == TOKENS.tolist()
     inputs = features @ head.combine_feature.T + embedded.numpy() @ head.combine_embedding.T
     with (
         Model(path) as model,

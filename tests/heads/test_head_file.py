@@ -12,14 +12,10 @@ import tiny
 import tiny_head
 
 from spec_cpu.errors import ModelError, UsageError
-from spec_cpu.heads.file import (
-    QUANTIZATIONS,
-    HeadTarget,
-    check_target,
-    is_head,
-    read_head,
-    write_eagle,
-)
+from spec_cpu.heads.container import QUANTIZATIONS
+from spec_cpu.heads.eagle_file import write_eagle
+from spec_cpu.heads.file import is_head, read_head
+from spec_cpu.heads.identity import HeadTarget, check_target
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import find_tensor
 
@@ -47,12 +43,12 @@ def test_what_is_written_is_read(target: Path, tmp_path: Path, quantization: str
             card="on sand",
         )
         head = read_head(path)
-        assert check_target(head, model) is None
+        assert check_target(head.path, head.label.target, model) is None
     assert is_head(path)
     assert not is_head(target)
-    assert (head.kind, head.target, head.card) == ("eagle", made_for, "on sand")
-    assert head.acceptance == (0.5, 0.25)
-    assert head.tokens.tolist() == sorted(tokens)
+    assert (head.label.kind, head.label.target, head.label.card) == ("eagle", made_for, "on sand")
+    assert head.label.acceptance == (0.5, 0.25)
+    assert head.label.tokens.tolist() == sorted(tokens)
     half = np.float16
     np.testing.assert_array_equal(head.combine_feature, weights.combine_feature.astype(half))
     np.testing.assert_array_equal(head.combine_embedding, weights.combine_embedding.astype(half))
@@ -71,7 +67,7 @@ def test_llama_cpp_runs_it(target: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_acceptance_is_empty(target: Path, tmp_path: Path) -> None:
-    assert read_head(tiny_head.write_head(tmp_path / "h.gguf", target)).acceptance == ()
+    assert read_head(tiny_head.write_head(tmp_path / "h.gguf", target)).label.acceptance == ()
 
 
 @pytest.mark.parametrize("field", ["n_vocab", "n_embd"])
@@ -165,7 +161,7 @@ def test_another_file_of_the_same_model_is_noticed(target: Path, tmp_path: Path)
     head = read_head(tiny_head.write_head(tmp_path / "h.gguf", target))
     other = tiny.write_llama(tmp_path / "q4.gguf", n_vocab=32, n_embd=64, dtype="Q4_0")
     with Model(other) as model:
-        notice = check_target(head, model)
+        notice = check_target(head.path, head.label.target, model)
     assert notice is not None
     assert "fewer of its drafts" in notice
 
@@ -187,7 +183,7 @@ def test_another_target_is_refused(
         Model(tiny.write_llama(tmp_path / "other.gguf", **other)) as model,
         pytest.raises(ModelError, match=message) as raised,
     ):
-        check_target(head, model)
+        check_target(head.path, head.label.target, model)
     assert "draft head for tiny llama model" in str(raised.value)
 
 
