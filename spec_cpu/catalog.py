@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from spec_cpu.errors import CatalogError, UsageError
 
 FILE_NAME = "models.toml"
+_SHIPPED = Path(__file__).parent / "heads" / "shipped"  # draft heads that come with the package
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
@@ -308,6 +309,11 @@ def _file_source(table: _Table) -> FileSource:
     return FileSource(table.file.parent / Path(table.text("path")).expanduser())
 
 
+def _shipped_source(table: _Table) -> FileSource:
+    table.allow("kind", "file")
+    return FileSource(_SHIPPED / table.text("file"))
+
+
 def _hub_source(table: _Table) -> HubSource:
     table.allow("kind", "repo", "file", "revision")
     repo = table.text("repo")
@@ -346,6 +352,7 @@ def _quantize_source(table: _Table) -> QuantizeSource:
 
 _SOURCES: dict[str, Callable[[_Table], Source]] = {
     "file": _file_source,
+    "shipped": _shipped_source,
     "hub": _hub_source,
     "wheel": _wheel_source,
     "url": _url_source,
