@@ -4,7 +4,7 @@
 
 DRAFT is what `--draft` takes, SHAPE what `--shape` takes, such as `"EAGLE-2 tree=head.gguf:tree"`.
 Each drafter answers every prompt in turn with plain decoding of the same session (A B A B, the same
-seeds, k chosen each cycle); a speedup is the median of the ratios, with a bootstrap's 95 % interval.
+seeds, k chosen each cycle); a speedup is the median of the ratios with a 95 % interval (bootstrap).
 """
 
 from __future__ import annotations

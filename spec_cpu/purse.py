@@ -17,13 +17,14 @@ class Purse:
     tokens on, whatever the text does. This is the rule of conservative bandits with plain decoding
     as the known arm (Wu et al. 2016, "Conservative Bandits").
 
-    Several drafters have a purse each, with a share of what may be lost, and only what they drafted
-    themselves is settled with it: what one earns another cannot squander, and together they keep to
-    the bound.
+    Several drafters have a purse each, with the same to begin with and a share of the 1 %. A purse
+    is settled with what its own drafter drafted, so that what one earned or lost is not another's
+    to squander or to wait for. Together they take no longer than 1.01 n + 2.5 plain steps for each
+    of them: two that are always wrong reach 0.98 of plain decoding's speed at 500 tokens.
     """
 
     def __init__(self, plain: float, share: float = 1.0) -> None:
-        """`plain`: seconds of a plain step. `share`: of all that may be lost."""
+        """`plain`: seconds of a plain step. `share`: of the 1 %."""
         self._interest = share * _INTEREST
         self._seconds = _START * plain
 

@@ -153,7 +153,7 @@ class Scheduler:
             k_max: K, the most to draft.
             repeatable: do not correct them: the same text then leads to the same choices, whatever
                 else the machine does.
-            share: of what drafting may lose, see `Purse`.
+            share: of the 1 % that drafting may lose, see `Purse`.
 
         Raises:
             ValueError: a negative k, or one that `costs.passes` is too short for.
