@@ -36,8 +36,8 @@ class Machine:
 class Sequence:
     """What `measure` needs of a KVSequence, on a `Machine`."""
 
-    def __init__(self, machine: Machine, depth: int = 100) -> None:
-        self.machine, self.depth, self.width = machine, depth, 0
+    def __init__(self, machine: Machine, depth: int = 100, rereads: int = 0) -> None:
+        self.machine, self.depth, self.width, self.rereads = machine, depth, 0, rereads
         self.context: Any = type("Context", (), {"n_ctx": 4096, "max_outputs": 65})()
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ def measure(
 ) -> Costs:
     monkeypatch.setattr(cost, "perf_counter", lambda: target.now + (draft.now if draft else 0))
     sequence: Any = Sequence(target)
-    small: Any = Sequence(draft) if draft else None
+    small: Any = Sequence(draft, rereads=how.pop("rereads", 0)) if draft else None
     costs = cost.measure(
         sequence,
         1,
@@ -88,6 +88,16 @@ def test_the_drafts_costs_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = measure(monkeypatch, Machine(0.01, CURVES["stock"]), draft)
     assert costs.c == pytest.approx(0.2)
     assert costs.draft_read == pytest.approx(0.002 * CURVES["stock"](16) / 16)
+    assert costs.draft_catch_up == 0
+
+
+def test_a_draft_that_reads_accepted_tokens_anew_pays_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draft = Machine(0.002, CURVES["stock"])
+    costs = measure(monkeypatch, Machine(0.01, CURVES["stock"]), draft, rereads=2)
+    assert costs.draft_catch_up == pytest.approx(0.002 * CURVES["stock"](2))
+    assert costs.c == pytest.approx(0.2)
 
 
 def test_bursts_of_another_program_do_not_change_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,37 @@ def dense(distribution: Distribution, n: int = 21) -> np.ndarray:
     return np.array([distribution.prob(token) for token in range(n)])
 
 
+@given(
+    logits=flat_logits,
+    params=params,
+    history=st.lists(st.integers(0, 400), max_size=80),
+    data=st.data(),
+)
+@settings(deadline=None)
+def test_logits_of_some_tokens_are_those_of_all_with_the_others_forbidden(
+    logits: list[float], params: SamplingParams, history: list[int], data: st.DataObject
+) -> None:
+    row, n = np.array(logits, np.float32), len(logits)
+    some = data.draw(st.sets(st.integers(0, n - 1), min_size=1))
+    tokens = np.array(sorted(some), np.intp)
+    everything = np.full(n, -np.inf, np.float32)
+    everything[tokens] = row[tokens]
+    pipeline = Pipeline(params)
+    few = pipeline.distribution(row[tokens], history, tokens)
+    all_of_them = pipeline.distribution(everything, history)
+    np.testing.assert_allclose(few.probs_at(all_of_them), all_of_them.p, atol=1e-6)
+    assert few.p.sum() == pytest.approx(1)
+    assert pipeline.argmax(row[tokens], history, tokens) == pipeline.argmax(everything, history)
+
+
+def test_a_bias_can_forbid_all_tokens_of_some() -> None:
+    pipeline = Pipeline(replace(OFF, logit_bias={3: -np.inf, 5: -np.inf, 7: 2.0}))
+    assert not pipeline.allows_any(np.array([3, 5]))
+    assert pipeline.allows_any(np.array([3, 7]))
+    assert pipeline.allows_any(np.array([2, 3, 5]))
+    assert Pipeline(OFF).allows_any(np.array([3]))
+
+
 @given(p=distributions(), q=distributions(), scale=st.floats(0, 1))
 def test_sparse_arithmetic_is_dense_arithmetic(
     p: Distribution, q: Distribution, scale: float

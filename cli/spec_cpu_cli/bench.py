@@ -258,7 +258,9 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
         why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
         raise UsageError(f"bench compares a draft with none: {why}")
     model = drafter.model
-    setting = _setting(session, model.path if model else None, asked, temperature)
+    # Other programs cannot run a head of ours.
+    draft = model.path if model and not drafter.feature_rows else None
+    setting = _setting(session, draft, asked, temperature)
     measured = _measure(session, asked, setting, show=show)
     rounds, pin = measured.rounds, asked.pins[0]
     return Report(

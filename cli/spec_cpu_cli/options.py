@@ -35,8 +35,9 @@ Draft = Annotated[
     typer.Option(
         "--draft",
         "-d",
-        help="A small model of the same family, likewise; `ngram` to draft from the text itself, "
-        "the default for a --target; `none` to decode plainly.",
+        help="A small model of the same family, likewise, or a draft head made for the target; "
+        "`ngram` to draft from the text itself, the default for a --target; `none` to decode "
+        "plainly.",
         rich_help_panel=_MODELS,
     ),
 ]
