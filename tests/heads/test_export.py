@@ -11,11 +11,11 @@ import torch
 
 from spec_cpu.heads.eagle import EagleNet
 from spec_cpu.heads.eagle_file import EagleHead, write_eagle
+from spec_cpu.heads.eagle_pupil import Scales
 from spec_cpu.heads.export import eagle_weights
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.heads.start import eagle_net, embeddings, shape_of
-from spec_cpu.heads.training import Scales
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 

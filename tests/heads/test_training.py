@@ -10,6 +10,7 @@ import torch
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.heads import training
 from spec_cpu.heads.batches import Vocabulary
+from spec_cpu.heads.eagle_pupil import EaglePupil, Scales
 from spec_cpu.heads.held_out import Acceptance
 from spec_cpu.heads.shards import ShardStore
 from spec_cpu.heads.start import eagle_net, embeddings, shape_of
@@ -31,7 +32,9 @@ def trainer(
     vocabulary = Vocabulary.most_likely(store, target.vocab.n, size)
     shape = shape_of(target, len(vocabulary.tokens))
     net = eagle_net(target, shape, vocabulary.tokens, settings.seed)
-    return Trainer(net, store, held_out, vocabulary, embeddings(target), settings, folder)
+    table = embeddings(target)
+    pupil = EaglePupil(net, table, Scales.of(store, vocabulary, table))
+    return Trainer(pupil, store, held_out, vocabulary, settings, folder)
 
 
 def weights(made: Trainer) -> dict[str, torch.Tensor]:
