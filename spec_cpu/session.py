@@ -12,9 +12,7 @@ from typing import Literal
 import numpy as np
 
 from spec_cpu import cost, defaults
-from spec_cpu.acceptance import Calibration, Probability
 from spec_cpu.cost import Costs
-from spec_cpu.cost_cache import known_or_measured
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.drafting import Drafting
@@ -25,11 +23,10 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.rendering import Rendered, render
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import HOPELESS, Pinned, Schedule, Scheduler
+from spec_cpu.scheduling import Schedules
 from spec_cpu.stats import DrafterStats, Stats
 from spec_cpu.text import Origin, Piece, TextStream
 from spec_cpu.verify import RULES
-from spec_cpu.weigh import Weigher
 
 _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
 
@@ -69,7 +66,6 @@ class Session:
         stats: of the latest answer. `total`: of all answers.
         finish: how the latest answer ended.
         notices: what a person should know, each once.
-        costs: what passes cost here; None until something needed to know.
         held_back: the end of an answer that was broken off, where it was held back as the possible
             beginning of a stop string or of a character.
     """
@@ -92,17 +88,13 @@ class Session:
         self.target = target
         self.drafters = list(drafters)
         self.k = k if drafters else 0
-        self._scheduled: list[Drafting] | None = None  # where k is chosen, or pinned for good
         self.rule = rule
-        self._repeatable = seed is not None
         self.seed = secrets.randbits(32) if seed is None else seed
         self.notices = list(notices)
         self.stats = self.total = Stats()
         self.finish: Finish = "interrupted"
         self.held_back = ""
         self.load_seconds = load_seconds
-        self.costs: Costs | None = None
-        self._recalibrate = recalibrate
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
         self._answers = 0
@@ -111,6 +103,15 @@ class Session:
         self._sampling = sampling
         self._rng = np.random.default_rng(self.seed)
         self._sequence = KVSequence(context, branches=range(1, context.n_seq))
+        self._schedules = Schedules(
+            self._sequence,
+            self.drafters,
+            Pipeline(sampling),
+            k=self.k,
+            repeatable=seed is not None,
+            recalibrate=recalibrate,
+            notify=self._notify,
+        )
         self._plain_step: float | None = None
         self._timed_to = 0  # tokens of context up to which it holds
 
@@ -193,7 +194,7 @@ class Session:
         self._answers += 1
         this = self._answers
         rendered = self.render(prompt, raw=raw)
-        tokens, drafters = rendered.tokens, self._drafters_for(k)
+        tokens, drafters = rendered.tokens, self._schedules.useful(k)
         self.finish = "interrupted"
         self.stats = Stats()
         self.held_back = ""
@@ -201,7 +202,7 @@ class Session:
         stream: TextStream | None = None
         try:
             self._prefill(tokens, drafters, progress)
-            drafting = self._drafting(drafters, k, tokens[-1], progress)
+            drafting = self._scheduled(drafters, k, tokens[-1], progress)
             rng = self._rng if seed is None else np.random.default_rng(seed)
             stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
             for step in self._steps(drafting, tokens, max_tokens, stream, ignore_eos, rng):
@@ -214,14 +215,6 @@ class Session:
         finally:
             if this == self._answers:
                 self._keep(None if raw else prompt, answer, stream)
-
-    def _drafters_for(self, k: int | None) -> list[Drafter]:
-        """Without those that will never be asked: they need not read the prompt either."""
-        if k == 0:
-            return []
-        if k is None and self._scheduled is not None:
-            return [one.drafter for one in self._scheduled if not one.schedule.hopeless]
-        return self.drafters
 
     def _check_pinned(self, k: int | None) -> None:
         if k is None:
@@ -359,41 +352,15 @@ class Session:
         rows = self._sequence.prefill_hidden(tokens[known:-1], wanted, progress)
         return rows, known
 
-    def _drafting(
+    def _scheduled(
         self, drafters: Sequence[Drafter], k: int | None, last: int, progress: Progress | None
     ) -> list[Drafting]:
-        """`drafters` with their schedules: for this answer where it pins k, else the session's."""
-        if k is not None or not drafters:
-            return [Drafting(drafter, Pinned(k or 0)) for drafter in drafters]
-        if self._scheduled is None:
-            self._scheduled = self._schedules(last, progress)
-        return [one for one in self._scheduled if one.drafter in drafters]
-
-    def _schedules(self, last: int, progress: Progress | None) -> list[Drafting]:
-        """The session's own schedules; where k is not pinned costs are looked up or measured."""
-        if self.k is not None:
-            return [Drafting(drafter, Pinned(self.k)) for drafter in self.drafters]
         start = perf_counter()
-        costs = self._costs(self.most_drafted + 1, last, progress)
-        scheduled = [
-            Drafting(drafter, self._schedule_for(drafter, costs)) for drafter in self.drafters
-        ]
+        told = _seconds(progress, "measuring this machine")
+        drafting = self._schedules.drafting(drafters, k, last, told)
         for stats in (self.stats, self.total):
             stats.calibrate += perf_counter() - start
-        return scheduled
-
-    def _schedule_for(self, drafter: Drafter, costs: Costs) -> Schedule:
-        k_max, share = _most_drafted(drafter), 1.0 / len(self.drafters)
-        if drafter.shape == "chain":
-            return Scheduler(costs, k_max=k_max, repeatable=self._repeatable, share=share)
-        return Weigher(
-            costs,
-            k_max=k_max,
-            repeatable=self._repeatable,
-            share=share,
-            free=drafter.free,
-            calibration=Calibration() if drafter.free else Probability(),
-        )
+        return drafting
 
     @property
     def shape(self) -> Shape | None:
@@ -404,7 +371,12 @@ class Session:
     @property
     def most_drafted(self) -> int:
         """The most tokens that are drafted a cycle where k is chosen."""
-        return max(map(_most_drafted, self.drafters), default=defaults.MAX_AUTO_DRAFT_TOKENS)
+        return self._schedules.most_drafted
+
+    @property
+    def costs(self) -> Costs | None:
+        """What passes cost here; None until something needed to know."""
+        return self._schedules.costs
 
     @property
     def draft_model(self) -> Model | None:
@@ -415,12 +387,7 @@ class Session:
     @property
     def why_plain(self) -> str | None:
         """Why nothing is drafted just now, in a person's words; None while drafting."""
-        reasons = [one.schedule.reason for one in self._scheduled or ()]
-        known = [reason for reason in reasons if reason is not None]
-        if not reasons or len(known) < len(reasons):
-            return None
-        own = [reason for reason in known if reason != HOPELESS]
-        return "; ".join(own) or HOPELESS
+        return self._schedules.why_plain
 
     def calibrate(
         self,
@@ -447,30 +414,8 @@ class Session:
         features, _ = self._read(tokens, self.drafters)
         for drafter in self.drafters:
             drafter.begin(tokens, features=features)
-        return self._costs(max_width, tokens[-1], progress)
-
-    def _costs(self, max_width: int, token: int, progress: Progress | None) -> Costs:
-        """Costs known to the session or the disk, or measured where both sequences end now."""
-        if self.costs and len(self.costs.passes) >= max_width:
-            return self.costs
-        draft = next((drafter for drafter in self.drafters if drafter.sequence is not None), None)
-        costs, notice = known_or_measured(
-            self._sequence,
-            token,
-            max_width=max_width,
-            pipeline=Pipeline(self._sampling),
-            draft=draft.sequence if draft else None,
-            anew=self._recalibrate,
-            progress=_seconds(progress, "measuring this machine"),
-        )
-        self._notify(notice)
-        self.costs = replace(costs, draft_window=draft.window if draft else None)
-        return self.costs
-
-
-def _most_drafted(drafter: Drafter) -> int:
-    tree = drafter.shape == "tree"
-    return defaults.MAX_TREE_NODES if tree else defaults.MAX_AUTO_DRAFT_TOKENS
+        told = _seconds(progress, "measuring this machine")
+        return self._schedules.measured(max_width, tokens[-1], told)
 
 
 def _origins(cycle: Cycle) -> list[Origin]:

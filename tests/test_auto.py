@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_text(tiny_target: Path, tiny_draft: Path) 
 @pytest.fixture
 def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule that leaves the draft out for 100 tokens, then drafts."""
-    from spec_cpu import session as module
+    from spec_cpu import scheduling as module
     from spec_cpu.schedule import Pinned
 
     class Late(Pinned):

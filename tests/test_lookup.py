@@ -65,7 +65,7 @@ def test_a_reference_that_has_the_answer(
         tokens = [token for step in steps for token in step.tokens]
         expected = "".join(step.text for step in steps)
     with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY) as session:
-        session.drafters = [NgramDrafter([tokens])]
+        session.drafters[:] = [NgramDrafter([tokens])]
         assert answer(session) == expected
         stats = session.stats
         assert stats.accepted > 60
