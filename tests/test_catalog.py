@@ -19,7 +19,6 @@ from spec_cpu.catalog import (
     HubSource,
     Model,
     Pair,
-    QuantizeSource,
     UrlSource,
     WheelSource,
     _parse,
@@ -27,6 +26,7 @@ from spec_cpu.catalog import (
     user_file,
 )
 from spec_cpu.errors import CatalogError, SpecCpuError, UsageError
+from spec_cpu.heads.file import read_head
 
 names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,12}", fullmatch=True).filter(
     lambda name: not name.endswith(".gguf")
@@ -89,7 +89,9 @@ class TestBuiltIn:
         catalog = load_catalog()
         pair = catalog.pair(defaults.PAIR)
         assert isinstance(catalog.model(pair.target).source, WheelSource)
-        assert catalog.model(pair.draft).source == QuantizeSource(pair.target, "Q4_0")
+        source = catalog.model(pair.draft).source
+        assert isinstance(source, FileSource)
+        assert source.path.is_file(), "its head comes with the package"
 
     def test_every_pair_has_a_target_bigger_than_its_draft(self) -> None:
         catalog = load_catalog()
@@ -100,6 +102,22 @@ class TestBuiltIn:
             assert draft is not None
             assert draft < target
             assert pair.note
+
+    def test_shipped_heads_are_small_and_say_what_they_are(self) -> None:
+        """All heads in the package take 8 MB at most; each has a card and its acceptance."""
+        heads = [
+            (model, model.source.path)
+            for model in load_catalog().models.values()
+            if isinstance(model.source, FileSource) and model.source.path.parent.name == "shipped"
+        ]
+        assert heads
+        assert sum(path.stat().st_size for _, path in heads) <= 8e6
+        for model, path in heads:
+            label = read_head(path).label
+            assert model.bytes == path.stat().st_size
+            assert "tokens" in label.card
+            assert label.acceptance
+            assert label.target.name
 
     def test_the_official_qwen_comes_in_parts(self) -> None:
         source = load_catalog().model("qwen2.5-7b-instruct").source
@@ -134,7 +152,7 @@ class TestParsing:
             ("models = 1", "models: must be a table"),
             ("[models]\nx = 1", r"\[models\] x: must be a table"),
             ('[models.x]\nfamily = "F"', r"\[models.x\] source: is missing"),
-            (entry('kind = "ftp"'), r"\[models.mine.source\] kind: must be one of file, hub"),
+            (entry('kind = "ftp"'), r"\[models.mine.source\] kind: must be one of file, shipped"),
             (entry('path = "x"'), "kind: is missing"),
             (entry('kind = "file"'), "path: is missing"),
             (entry('kind = "file", path = 3'), "path: must be text, not 3"),
