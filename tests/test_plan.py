@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spec_cpu.cost import Costs
-from spec_cpu.plan import ALPHAS, make_plan, predicted_speedup
+from spec_cpu.plan import ALPHAS, best_chain, make_plan, predicted_speedup
 
 
 def costs(slope: float, c: float, *, plain: float = 0.1, row: float = 0.0) -> Costs:
@@ -26,6 +26,17 @@ def test_the_best_is_the_best_of_all_k() -> None:
         gains = [1.0] + [predicted_speedup(here, best.alpha, k) for k in range(1, 17)]
         assert best.speedup == pytest.approx(max(gains))
         assert gains[best.k] == pytest.approx(max(gains))
+
+
+def test_a_chain_of_equal_acceptance_is_the_formulas() -> None:
+    here = costs(0.1, 0.05, row=0.002)
+    for best in make_plan(here, 8).best:
+        assert best_chain(here, [best.alpha] * 8) == (best.k, pytest.approx(best.speedup))
+
+
+def test_a_chain_is_cut_where_acceptance_falls() -> None:
+    assert best_chain(costs(0.1, 0.05), [0.9, 0.9, 0.0, 0.9])[0] == 2
+    assert best_chain(costs(0.1, 0.05), []) == (0, 1.0)
 
 
 def test_break_even_is_where_the_prediction_is_one() -> None:

@@ -34,6 +34,12 @@ def test_expected_tokens_is_the_sum_of_powers(alpha: float, k: int) -> None:
     assert theory.expected_tokens(alpha, k) == pytest.approx(series, rel=1e-9)
 
 
+@given(alpha=alphas, k=ks)
+def test_a_chain_of_equal_acceptance_is_the_closed_form(alpha: float, k: int) -> None:
+    tokens = theory.chain_tokens([alpha] * k)
+    assert tokens == pytest.approx(theory.expected_tokens(alpha, np.arange(k + 1)), rel=1e-9)
+
+
 @given(alpha=st.floats(0.999999, 1), k=ks)
 def test_expected_tokens_is_stable_near_one(alpha: float, k: int) -> None:
     assert theory.expected_tokens(alpha, k) == pytest.approx(
