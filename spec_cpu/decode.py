@@ -13,14 +13,7 @@ from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling import Distribution, Pipeline
 from spec_cpu.tree import ROOT, TokenTree
-from spec_cpu.verify import (
-    Rule,
-    Verdict,
-    acceptance,
-    verify_chosen,
-    verify_greedy,
-    verify_siblings,
-)
+from spec_cpu.verify import Rule, Verdict, acceptance, verify_greedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +88,7 @@ def cycles(
         p = _Targets(logits, pipeline.recent(text), tree, pipeline)
         verdict = _verify(tree, p, rule, rng)
         tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
-        overlaps = _overlaps(tree, p, verdict)
+        overlaps = _overlaps(tree, p, verdict, rule)
         verified = perf_counter()
         _commit(target, drafting, text, verdict, tokens)
         proposal.settle(tree, verdict, tokens, scored - drafted)
@@ -120,16 +113,12 @@ def cycles(
 def _verify(tree: TokenTree, p: _Targets, rule: Rule, rng: np.random.Generator) -> Verdict:
     if p.pipeline.params.greedy:
         return verify_greedy(tree, p.argmax)
-    if tree.q is None:
-        return verify_chosen(tree, p, rng)
-    if tree.is_chain:
-        return rule(tree.tokens, p, tree.q, rng)
-    return verify_siblings(tree, p, rng)
+    return rule.verify(tree, p, rng)
 
 
-def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict) -> list[float]:
+def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict, rule: Rule) -> list[float]:
     tried = [node for node in (ROOT, *verdict.path) if tree.children(node)]
-    if p.pipeline.params.greedy:
+    if p.pipeline.params.greedy or not rule.exact:  # nothing is left to chance
         return [float(i < verdict.accepted) for i in range(len(tried))]
     return [acceptance(tree, node, p[node + 1]) for node in tried]
 

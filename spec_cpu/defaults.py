@@ -15,6 +15,8 @@ CONTEXT = 4096
 BATCH = 512  # prompt tokens a pass
 SHAPE = "auto"  # of a draft model's drafts: by the temperature
 RULE = "block"
+TYPICAL_EPSILON = 0.3  # of the rule "typical": the most that it asks of a token's probability
+TYPICAL_DELTA = 0.3**0.5  # likewise, in shares of exp(-entropy)
 KERNELS = "auto"
 
 # Sampling: llama.cpp's own.

@@ -60,7 +60,7 @@ def load(
             what was accepted so far. Of two drafts whichever promises more tokens then has k.
         shape: what a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest
             ones, or by temperature (`auto`).
-        rule: `block` or `token`.
+        rule: `block` or `token`, which are exact, or `typical`, which is not.
         sampling: default: llama.cpp's.
         seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`. With one
             given the choice of k does not follow the machine's momentary speed, so that the same

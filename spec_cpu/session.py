@@ -369,6 +369,11 @@ class Session:
         return shapes[0] if shapes else None
 
     @property
+    def exact(self) -> bool:
+        """Is the text distributed as the target's own? At temperature 0 every rule sees to that."""
+        return RULES[self.rule].exact or self._sampling.greedy
+
+    @property
     def most_drafted(self) -> int:
         """The most tokens that are drafted a cycle where k is chosen."""
         return self._schedules.most_drafted

@@ -3,9 +3,10 @@
 Pure functions without a model. `p[0]` is the target's distribution after the text and `p[i + 1]`
 after node i of the tree, so in a chain after the first i + 1 tokens; `q[i]` is the one that node i
 was drawn from. Rules that stop early read only the p they need, so `p` may be computed lazily.
-Every rule gives text distributed as the target's, for any q.
+Every rule gives text distributed as the target's, for any q; only `verify_typical` does not.
 
-The rules for a chain take (tokens, p, q, rng), those for a tree (tree, p, rng).
+The rules for a drawn chain take (tokens, p, q, rng), those for a tree (tree, p, rng). `RULES` are
+those that a person may choose from, for whatever is drafted.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spec_cpu import defaults
 from spec_cpu.sampling import Distribution, point_mass
 from spec_cpu.tree import ROOT, TokenTree
 
-Rule = Callable[
+ChainRule = Callable[
     [Sequence[int], Sequence[Distribution], Sequence[Distribution], np.random.Generator], "Verdict"
 ]
+TreeRule = Callable[[TokenTree, Sequence[Distribution], np.random.Generator], "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,38 @@ def verify_siblings(
         node = path[-1]
 
 
+def verify_typical(tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
+    """Every token stays that is typical of p, however it was drafted; the longest path does.
+
+    NOT exact: a likely enough token that a drafter prefers is written more often than p says. x is
+    typical if p(x) >= min(epsilon, delta exp(-H(p))): the surer the target is, the likelier x must
+    be. Of paths equally long the first stays, and the token after it is drawn from p. Hewitt et al.
+    2022, "Truncation Sampling as Language Model Desmoothing"; Cai et al. 2024, "Medusa".
+    """
+    best, depths = ROOT, {ROOT: 0}
+    floors: dict[int, float] = {}
+    for node, parent in enumerate(tree.parents):
+        if parent not in depths:
+            continue
+        if parent not in floors:
+            floors[parent] = typical_floor(p[parent + 1])
+        if p[parent + 1].prob(tree.tokens[node]) >= floors[parent]:
+            depths[node] = depths[parent] + 1
+            best = node if depths[node] > depths[best] else best
+    return Verdict(tree.path(best), p[best + 1].sample(rng))
+
+
+def typical_floor(
+    p: Distribution,
+    epsilon: float = defaults.TYPICAL_EPSILON,
+    delta: float = defaults.TYPICAL_DELTA,
+) -> float:
+    """The least probability that is typical of `p`: min(epsilon, delta exp(-H(p))), H in nats."""
+    chances = p.p[p.p > 0.0]
+    entropy = -float((chances * np.log(chances)).sum())
+    return min(epsilon, delta * float(np.exp(-entropy)))
+
+
 def acceptance(tree: TokenTree, node: int, p: Distribution) -> float:
     """The chance that a child of `node` is accepted, over the draws that the rule makes.
 
@@ -168,5 +203,36 @@ def _residual(p: Distribution, q: Distribution, scale: float) -> Distribution:
     return p.reweighted(excess) if excess.any() else p
 
 
-RULES: dict[str, Rule] = {"block": verify_block, "token": verify_tokens}
-"""The rules for a sampled chain, by the names that `--rule` takes."""
+def _exactly(chain: ChainRule) -> TreeRule:
+    """`chain` for chains that were drawn, and for whatever else there is what is exact for it."""
+
+    def verify(tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
+        if tree.q is None:
+            return verify_chosen(tree, p, rng)
+        if tree.is_chain:
+            return chain(tree.tokens, p, tree.q, rng)
+        return verify_siblings(tree, p, rng)
+
+    return verify
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How drafts are verified above temperature 0.
+
+    Attributes:
+        exact: is the text distributed as the target's?
+    """
+
+    verify: TreeRule
+    exact: bool
+
+
+CHAIN_RULES: dict[str, ChainRule] = {"block": verify_block, "token": verify_tokens}
+"""The exact rules for a drawn chain."""
+
+RULES: dict[str, Rule] = {
+    **{name: Rule(_exactly(chain), exact=True) for name, chain in CHAIN_RULES.items()},
+    "typical": Rule(verify_typical, exact=False),
+}
+"""By the names that `--rule` takes."""

@@ -18,7 +18,7 @@ from scipy import stats
 
 from spec_cpu.sampling import Distribution, point_mass
 from spec_cpu.tree import TokenTree
-from spec_cpu.verify import RULES, Rule, Verdict, verify_chosen
+from spec_cpu.verify import CHAIN_RULES, ChainRule, Verdict, verify_chosen
 
 N = 3  # tokens whose joint distribution is compared
 SAMPLES = 4_000
@@ -64,7 +64,7 @@ def mixed(one: Language, two: Language, share: float) -> Language:
 
 
 def generate(
-    p: Language, q: Language, k: int, rule: Rule, rng: np.random.Generator
+    p: Language, q: Language, k: int, rule: ChainRule, rng: np.random.Generator
 ) -> tuple[Text, int]:
     """The first N tokens of a text written in cycles, and how many drafts the first accepted."""
     text: Text = ()
@@ -103,7 +103,7 @@ def p_value(p: Language, n_vocab: int, drawn: Counter[Text]) -> float:
     return float(stats.chisquare(observed, wanted).pvalue) if len(observed) > 1 else 1.0
 
 
-def simulate(p: Language, q: Language, k: int, rule: Rule, seed: int) -> Counter[Text]:
+def simulate(p: Language, q: Language, k: int, rule: ChainRule, seed: int) -> Counter[Text]:
     rng = np.random.default_rng(seed)
     return Counter(generate(p, q, k, rule, rng)[0] for _ in range(SAMPLES))
 
@@ -123,18 +123,18 @@ def cases(n_vocab: int) -> dict[str, tuple[Language, Language]]:
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("n_vocab", [2, 4])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
 @pytest.mark.parametrize("case", list(cases(2)))
 def test_text_is_distributed_as_the_targets(rule: str, case: str, n_vocab: int, k: int) -> None:
     p, q = cases(n_vocab)[case]
-    drawn = simulate(p, q, k, RULES[rule], seed=n_vocab * 10 + k)
+    drawn = simulate(p, q, k, CHAIN_RULES[rule], seed=n_vocab * 10 + k)
     assert p_value(p, n_vocab, drawn) > SURE
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_a_larger_vocabulary(rule: str) -> None:
     p, q = random_language(8, 7, zeros=0.3), random_language(8, 8, zeros=0.3)
-    assert p_value(p, 8, simulate(p, q, 3, RULES[rule], seed=1)) > SURE
+    assert p_value(p, 8, simulate(p, q, 3, CHAIN_RULES[rule], seed=1)) > SURE
 
 
 def chosen(q_argmax: Callable[[Text], int]) -> Language:
@@ -155,8 +155,8 @@ def verify_chosen_as_rule(
 
 
 @pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize("rule", [verify_chosen_as_rule, *RULES.values()])
-def test_chosen_tokens_are_exact_under_every_rule(rule: Rule, k: int) -> None:
+@pytest.mark.parametrize("rule", [verify_chosen_as_rule, *CHAIN_RULES.values()])
+def test_chosen_tokens_are_exact_under_every_rule(rule: ChainRule, k: int) -> None:
     p = random_language(3, 9)
     q = chosen(lambda text: (sum(text) + len(text)) % 3)
     assert p_value(p, 3, simulate(p, q, k, rule, seed=k)) > SURE
@@ -166,7 +166,7 @@ def no_residual(
     tokens: list[int], p: list[Distribution], q: list[Distribution], rng: np.random.Generator
 ) -> Verdict:
     """A wrong rule: what replaces a rejected token comes from p, not from what q left of it."""
-    verdict = RULES["token"](tokens, p, q, rng)
+    verdict = CHAIN_RULES["token"](tokens, p, q, rng)
     return Verdict(verdict.path, p[verdict.accepted].sample(rng))
 
 
@@ -174,7 +174,7 @@ def wrong_scale(
     tokens: list[int], p: list[Distribution], q: list[Distribution], rng: np.random.Generator
 ) -> Verdict:
     """A wrong block rule: its residual forgets the joint ratio."""
-    verdict = RULES["block"](tokens, p, q, rng)
+    verdict = CHAIN_RULES["block"](tokens, p, q, rng)
     if verdict.accepted == len(tokens):
         return verdict
     excess = p[verdict.accepted].excess(q[verdict.accepted])
@@ -183,7 +183,7 @@ def wrong_scale(
 
 
 @pytest.mark.parametrize("rule", [no_residual, wrong_scale])
-def test_the_test_has_the_power_to_see_a_wrong_residual(rule: Rule) -> None:
+def test_the_test_has_the_power_to_see_a_wrong_residual(rule: ChainRule) -> None:
     # A first token that passes with 0.8, then a residual that the joint ratio changes.
     target = np.array([[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]])
     draft = np.array([[0.0, 1.0, 0.0], [0.1, 0.2, 0.7]])
@@ -200,7 +200,7 @@ def test_the_papers_example() -> None:
         name: np.mean(
             [generate(lambda _: target, lambda _: draft, 2, rule, rng)[1] for _ in range(30_000)]
         )
-        for name, rule in RULES.items()
+        for name, rule in CHAIN_RULES.items()
     }
     assert accepted["token"] == pytest.approx(10 / 9, abs=0.02)
     assert accepted["block"] == pytest.approx(11 / 9, abs=0.02)
@@ -225,29 +225,29 @@ def test_the_block_rule_accepts_at_least_as_many(seed: int, n_vocab: int, k: int
     assert block >= token - 1e-9
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_equal_distributions_accept_everything(rule: str) -> None:
     p = random_language(4, 11)
     rng = np.random.default_rng(0)
-    assert all(generate(p, p, 3, RULES[rule], rng)[1] == 3 for _ in range(500))
+    assert all(generate(p, p, 3, CHAIN_RULES[rule], rng)[1] == 3 for _ in range(500))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_greedy_is_equality_with_the_argmax(rule: str) -> None:
     rng = np.random.default_rng(0)
     p = [point_mass(token) for token in (5, 7, 9)]
     for tokens, accepted, token in [([5, 7], 2, 9), ([5, 8], 1, 7), ([4, 7], 0, 5)]:
         q = [point_mass(token) for token in tokens]
-        assert RULES[rule](tokens, p, q, rng) == Verdict(range(accepted), token)
+        assert CHAIN_RULES[rule](tokens, p, q, rng) == Verdict(range(accepted), token)
         chosen = verify_chosen(TokenTree(tokens), p, rng)
         assert (chosen.accepted, chosen.token) == (accepted, token)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", CHAIN_RULES)
 def test_no_draft_is_a_plain_draw(rule: str) -> None:
     p = distribution(np.array([0.2, 0.5, 0.3]))
     rng = np.random.default_rng(0)
-    counts = np.bincount([RULES[rule]([], [p], [], rng).token for _ in range(5_000)])
+    counts = np.bincount([CHAIN_RULES[rule]([], [p], [], rng).token for _ in range(5_000)])
     assert stats.chisquare(counts, p.p * 5_000).pvalue > SURE
 
 

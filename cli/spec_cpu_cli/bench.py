@@ -272,6 +272,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
             "k": pin,
             "shape": session.shape,
             "rule": session.rule,
+            "exact": session.exact,
             "max_tokens": asked.max_tokens,
             "threads": session.threads,
             "kernels": session.kernels,

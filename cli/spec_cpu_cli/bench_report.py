@@ -152,6 +152,7 @@ def _title(settings: dict[str, Any]) -> str:
         f"temperature {settings['temperature']:g}, k {pinned} ({settings['shape']}), "
         f"{settings['max_tokens']} tokens, "
         f"{settings['threads']} threads"
+        + ("" if settings["exact"] else ", NOT exact (rule typical)")
         + ("" if settings["complete"] else " (interrupted: what there is)")
     )
 

@@ -156,7 +156,7 @@ def _show_stats(session: Session) -> None:
     from spec_cpu_cli.report import summary
 
     if session.total.cycles:
-        print_summary(summary(session.total, session.why_plain, session.shape))
+        print_summary(summary(session.total, session.why_plain, session.shape, exact=session.exact))
     else:
         _note("nothing was answered yet", quiet=False)
 

@@ -117,7 +117,8 @@ Rule = Annotated[
     str,
     typer.Option(
         "--rule",
-        help="How drafts are verified: `block` or `token`; both are exact.",
+        help="How drafts are verified: `block` or `token`, both exact, or `typical`: it keeps more "
+        "tokens, but does NOT preserve the target's distribution.",
         rich_help_panel=_DRAFTING,
     ),
 ]

@@ -29,11 +29,14 @@ def live_line(stats: Stats, why_plain: str | None) -> str:
     return "[dim]" + " · ".join([*parts, f"{stats.tokens} tokens"]) + "[/]"
 
 
-def summary(stats: Stats, why_plain: str | None, shape: str | None) -> Iterator[str]:
+def summary(
+    stats: Stats, why_plain: str | None, shape: str | None, *, exact: bool
+) -> Iterator[str]:
     """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means.
 
     Args:
         why_plain: why nothing is drafted just now. `shape`: of what is drafted.
+        exact: is the text distributed as the target's own?
     """
     if not stats.cycles:
         yield "stopped before the first token"
@@ -47,6 +50,11 @@ def summary(stats: Stats, why_plain: str | None, shape: str | None) -> Iterator[
         yield f"Not drafting at the end: {why_plain}. `spec-cpu plan` shows what passes cost here."
     if not stats.drafted:
         return
+    if not exact:
+        yield (
+            "Not exact: the rule typical keeps what is likely enough, so that this text is not "
+            "distributed as the target's own."
+        )
     positions = " ".join(f"{alpha:.2f}" for alpha in stats.alpha_by_position)
     yield (
         f"alpha {_number(stats.alpha, '.2f')} observed, {_number(stats.alpha_exact, '.2f')} exact "
@@ -103,6 +111,7 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "k": stats.k,
         "shape": session.shape,
         "rule": session.rule,
+        "exact": session.exact,
         "seed": session.seed,
         "cycles": stats.cycles,
         "drafted": stats.drafted,

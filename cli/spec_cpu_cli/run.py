@@ -124,7 +124,8 @@ def run(
         elif not quiet:
             say(session, said)
             _say_where_it_was_cut(session.finish, session.n_ctx)
-            print_summary(report.summary(session.stats, session.why_plain, session.shape))
+            shape, exact = session.shape, session.exact
+            print_summary(report.summary(session.stats, session.why_plain, shape, exact=exact))
         if session.finish == "interrupted":
             raise typer.Exit(EXIT_CODE)
 

@@ -1,0 +1,283 @@
+"""Drafts from Medusa heads: exact through the engine, the best tree by measured accuracies."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+import tiny_medusa
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from test_engine import N_VOCAB, PIPELINES, PROMPT, SURE, exact_pairs, text
+
+import spec_cpu
+from spec_cpu import defaults
+from spec_cpu.decode import Cycle, cycles
+from spec_cpu.draft.medusa import MedusaDrafter, best_tree
+from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.errors import ModelError
+from spec_cpu.heads.file import read_head
+from spec_cpu.heads.medusa_file import MedusaHead
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.sampling import Pipeline, SamplingParams
+from spec_cpu.schedule import Pinned
+from spec_cpu.tree import ROOT
+from spec_cpu.verify import RULES
+
+SAMPLES = 6_000
+GREEDY = SamplingParams(temperature=0)
+
+
+def heads_of(path: Path) -> MedusaHead:
+    head = read_head(path)
+    assert isinstance(head, MedusaHead)
+    return head
+
+
+@contextmanager
+def opened(
+    target: Path, heads: Path, *, paths: int = 4, ends: frozenset[int] = frozenset()
+) -> Iterator[tuple[KVSequence, MedusaDrafter]]:
+    head = heads_of(heads)
+    k = len(head.accuracy)
+    with (
+        Model(target) as model,
+        Context(model, n_ctx=256, n_seq=paths, threads=1, hidden=True) as context,
+    ):
+        small = Model(heads)
+        narrow = Context(small, n_ctx=k, threads=1, max_outputs=k, flash=False)
+        drafter = MedusaDrafter(head, small, narrow, paths=paths, ends=ends)
+        try:
+            yield KVSequence(context, branches=range(1, paths)), drafter
+        finally:
+            drafter.close()
+
+
+def start(
+    target: KVSequence,
+    drafter: MedusaDrafter | None,
+    prompt: list[int],
+    *,
+    params: SamplingParams,
+    rng: np.random.Generator | None = None,
+    k: int = 5,
+    max_tokens: int = 8,
+) -> Iterator[Cycle]:
+    known = target.reuse(prompt[:-1])
+    known = target.reuse(prompt[: max(0, known - 1)])
+    rows = target.prefill_hidden(prompt[known:-1], 1)
+    if drafter:
+        drafter.begin(prompt, features=rows)
+    return cycles(
+        target,
+        drafter,
+        prompt,
+        schedule=Pinned(k),
+        pipeline=Pipeline(params),
+        rule=RULES["block"],
+        rng=rng or np.random.default_rng(0),
+        max_tokens=max_tokens,
+    )
+
+
+@pytest.mark.parametrize("pipeline", ["plain", "penalties", "bias"])
+def test_samples_follow_the_exact_distribution(models: Path, pipeline: str) -> None:
+    """Though the heads have half of the tokens."""
+    target = tiny.write_llama(models / "m8.gguf", n_vocab=N_VOCAB, scale=1.5)
+    heads = tiny_medusa.write_heads(models / "m8h.gguf", target, tokens=[7, 3, 4, 2])
+    params, rng = PIPELINES.get(pipeline, PIPELINES["plain"]), np.random.default_rng(7)
+    if pipeline == "bias":
+        params = replace(params, logit_bias={2: 0.5, 3: -np.inf, 5: 1.0})
+    found: Counter[tuple[int, ...]] = Counter()
+    accepted = 0
+    with opened(target, heads) as (sequence, drafter):
+        for _ in range(SAMPLES):
+            steps = start(sequence, drafter, PROMPT, params=params, rng=rng)
+            first = next(steps)
+            accepted += first.accepted > 0
+            pair = first.tokens if len(first.tokens) > 1 else first.tokens + next(steps).tokens
+            found[tuple(pair[:2])] += 1
+    assert SAMPLES / 20 < accepted < SAMPLES * 0.95
+    exact = exact_pairs(target, params)
+    assert {pair for pair in found if exact[pair] == 0} == set()
+    common = [pair for pair, chance in exact.items() if chance * SAMPLES >= 8]
+    observed = [found[pair] for pair in common]
+    expected = np.array([exact[pair] for pair in common])
+    expected *= sum(observed) / expected.sum()
+    assert stats.chisquare(observed, expected).pvalue > SURE
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("medusa")
+    target = tiny.write_llama(folder / "t.gguf", n_vocab=32, scale=2, n_ctx=512)
+    return target, tiny_medusa.write_heads(folder / "h.gguf", target)
+
+
+@pytest.mark.parametrize("k", [1, 7, 24])
+def test_greedy_text_is_that_of_plain_decoding(pair: tuple[Path, Path], k: int) -> None:
+    params = replace(GREEDY, repeat_penalty=1.3)
+    prompt = [tiny.BOS, 5, 9, 7]
+    with opened(*pair) as (sequence, drafter):
+        plain = list(start(sequence, None, prompt, params=params, k=0, max_tokens=100))
+        fast = list(start(sequence, drafter, prompt, params=params, k=k, max_tokens=100))
+    assert text(fast) == text(plain)
+    assert sum(cycle.drafted for cycle in fast) > 50
+
+
+def test_a_pass_is_what_the_weights_say(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    weights = tiny_medusa.medusa_weights(pair[0], tokens=[9, 4, 30, 5])
+    heads = tiny_medusa.write_heads(
+        tmp_path / "h.gguf", pair[0], tokens=[9, 4, 30, 5], quantization="F16"
+    )
+    feature = np.random.default_rng(3).standard_normal(len(weights.scale)).astype(np.float32)
+    x = weights.scale * feature
+    z = np.einsum("kij,j->ki", weights.blocks, x) + weights.bias
+    h = x + z / (1 + np.exp(-z))
+    h *= weights.output_norm / np.sqrt((h**2).mean(1, keepdims=True) + weights.norm_eps)
+    expected = h @ weights.output[weights.tokens.argsort()].T
+    with Model(heads) as model, Context(model, n_ctx=3, threads=1, flash=False) as context:
+        passes = MedusaPasses(heads_of(heads), context)
+        wide = np.append(feature, np.zeros(8, np.float32))  # of a target widened with zeros
+        for given_feature in (feature, wide, feature):
+            np.testing.assert_allclose(passes.run(given_feature), expected, atol=0.05)
+    assert expected.std() > 1
+
+
+ACCURACIES = st.integers(1, 3).flatmap(
+    lambda k: st.lists(st.lists(st.floats(0, 0.5), min_size=3, max_size=3), min_size=k, max_size=k)
+)
+
+
+@given(accuracy=ACCURACIES, n=st.integers(1, 20))
+def test_the_tree_is_the_best_there_is(accuracy: list[list[float]], n: int) -> None:
+    places = best_tree(np.array(accuracy, np.float32), nodes=n, paths=99)
+    chances: list[float] = []
+    for i, place in enumerate(places):
+        assert ROOT <= place.parent < i
+        above = None if place.parent == ROOT else places[place.parent]
+        assert place.head == (0 if above is None else above.head + 1)
+        chances.append(place.chance * (1.0 if above is None else chances[place.parent]))
+    assert len(set(places)) == len(places)
+    rows = [np.array(row, np.float32).tolist() for row in accuracy]
+    depths = range(1, len(rows) + 1)
+    every = [np.prod(path) for d in depths for path in itertools.product(*rows[:d])]
+    best = sorted((float(chance) for chance in every if chance > 0), reverse=True)[:n]
+    np.testing.assert_allclose(chances, best)
+
+
+@given(accuracy=ACCURACIES, paths=st.integers(1, 4))
+def test_it_keeps_to_its_paths(accuracy: list[list[float]], paths: int) -> None:
+    places = best_tree(np.array(accuracy, np.float32), nodes=64, paths=paths)
+    parents = {place.parent for place in places}
+    assert sum(node not in parents for node in range(len(places))) <= paths
+
+
+def test_nothing_follows_an_end_or_is_forbidden(pair: tuple[Path, Path]) -> None:
+    prompt = [tiny.BOS, 5, 9]
+    with opened(*pair) as (sequence, drafter):
+        start(sequence, drafter, prompt, params=GREEDY)
+        first = drafter.propose(prompt, 12, Pipeline(GREEDY), np.random.default_rng(0), Pinned(12))
+    assert len(first) == 12
+    ends = frozenset({first.tokens[0]})
+    forbidden = first.tokens[first.children(ROOT)[1]]
+    params = replace(GREEDY, logit_bias={forbidden: -np.inf})
+    with opened(*pair, ends=ends) as (sequence, drafter):
+        start(sequence, drafter, prompt, params=params)
+        tree = drafter.propose(prompt, 12, Pipeline(params), np.random.default_rng(0), Pinned(12))
+    assert tree.tokens[0] in ends
+    assert not tree.children(0)
+    assert forbidden not in tree.tokens
+    assert tree.q is None
+
+
+def test_nothing_is_drafted_where_all_its_tokens_are_forbidden(
+    models: Path, pair: tuple[Path, Path]
+) -> None:
+    heads = tiny_medusa.write_heads(models / "few-m.gguf", pair[0], tokens=[5, 6])
+    params = SamplingParams(logit_bias={5: -np.inf, 6: -np.inf})
+    with opened(pair[0], heads) as (sequence, drafter):
+        done = list(start(sequence, drafter, [tiny.BOS, 9], params=params, max_tokens=20))
+    assert all(cycle.drafted == 0 for cycle in done)
+
+
+def test_the_first_token_alone_has_no_feature(pair: tuple[Path, Path]) -> None:
+    with opened(*pair) as (sequence, drafter):
+        done = list(start(sequence, drafter, [tiny.BOS], params=GREEDY, max_tokens=20))
+    assert done[0].drafted == 0
+    assert done[1].drafted == 5
+
+
+def test_what_is_drafted_depends_on_the_text_alone(pair: tuple[Path, Path]) -> None:
+    """After any cycles it goes on from the feature that a fresh drafter would read."""
+    with opened(*pair) as (sequence, drafter):
+        tokens = [tiny.BOS, 5, 9]
+        steps = start(sequence, drafter, tokens, params=SamplingParams(), max_tokens=60)
+        for _ in range(6):
+            tokens = tokens + next(steps).tokens
+        steps.close()
+        assert drafter._feature is not None
+        here = drafter._feature.copy()
+    with opened(*pair) as (sequence, drafter):
+        start(sequence, drafter, tokens, params=GREEDY)
+        assert drafter._feature is not None
+        np.testing.assert_allclose(here, drafter._feature, atol=0.02)
+
+
+def test_damaged_heads_are_named(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    bad = tiny.corrupt(pair[1], tmp_path / "bad.gguf", "tensor-data")
+    with (
+        opened(pair[0], bad) as (sequence, drafter),
+        pytest.raises(ModelError, match=r"bad\.gguf.*not finite"),
+    ):
+        list(start(sequence, drafter, [tiny.BOS, 9], params=GREEDY))
+
+
+@pytest.fixture(scope="module")
+def readable(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A target that reads any text, and heads with some of its tokens."""
+    folder = tmp_path_factory.mktemp("readable-m")
+    target = tiny.write_llama(folder / "t.gguf", n_vocab=320, n_ctx=1024, scale=3)
+    return target, tiny_medusa.write_heads(folder / "h.gguf", target, tokens=range(2, 300))
+
+
+def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:
+    greedy = {"sampling": GREEDY, "ctx": 512}
+    with (
+        spec_cpu.load(*readable, k=6, **greedy) as session,
+        spec_cpu.load(readable[0], **greedy) as plain,
+    ):
+        assert session.drafter
+        assert (session.drafter.name, session.shape) == ("medusa", "tree")
+        for turn in ("one, two, three", "and then", "and what"):
+            fast = [step.text for step in session.generate(turn, max_tokens=60)]
+            slow = [step.text for step in plain.generate(turn, max_tokens=60)]
+            assert "".join(fast) == "".join(slow)
+            assert session.stats.drafted > 60
+
+
+def test_a_session_weighs_trees_by_measured_costs(readable: tuple[Path, Path]) -> None:
+    with spec_cpu.load(*readable, ctx=512, seed=1, recalibrate=True) as session:
+        for _ in session.generate("one, two", max_tokens=60):
+            pass
+        costs = session.costs
+    assert costs is not None
+    assert costs.draft_step > 0
+    assert costs.draft_catch_up == costs.draft_window == 0
+    assert len(costs.passes) == defaults.MAX_TREE_NODES + 1
+
+
+def test_another_target_is_refused(readable: tuple[Path, Path], tmp_path: Path) -> None:
+    other = tiny.write_llama(tmp_path / "other.gguf", n_vocab=330, n_ctx=1024)
+    with pytest.raises(ModelError, match="another vocabulary"):
+        spec_cpu.load(other, readable[1])
