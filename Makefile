@@ -12,7 +12,7 @@ PROMPT ?= Explain in three sentences why the sky is blue.
 .PHONY: run test lint clean
 
 run: $(VENV)/.installed
-	$(BIN)/spec-cpu run --color -k 4 "$(PROMPT)"
+	$(BIN)/spec-cpu run --color "$(PROMPT)"
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest

@@ -124,8 +124,10 @@ def run(
         elif not quiet:
             say(session, said)
             _say_where_it_was_cut(session.finish, session.n_ctx)
-            shape, exact = session.shape, session.exact
-            print_summary(report.summary(session.stats, session.why_plain, shape, exact=exact))
+            lines = report.summary(
+                session.stats, session.why_plain, session.shape, exact=session.exact
+            )
+            print_summary(lines)
         if session.finish == "interrupted":
             raise typer.Exit(EXIT_CODE)
 
