@@ -277,10 +277,10 @@ def test_a_confidence_that_is_wrong_by_a_factor_is_set_right() -> None:
     assert [calibration.acceptance(p) for p in (0.001, 0.3, 1.0)] == [0.001, 0.3, 1.0]
     rng = np.random.default_rng(0)
     said = []
-    for p in rng.choice([0.8, 0.3, 0.02, 0.001], 20_000):
+    for p in rng.choice([0.8, 0.3, 0.02, 0.001], 100_000):
         calibration.count([(float(p), bool(rng.random() < p / 2))])
         said.append([calibration.acceptance(p) for p in (0.8, 0.3, 0.02)])
-    np.testing.assert_allclose(np.mean(said[2000:], axis=0), [0.4, 0.15, 0.01], rtol=0.1)
+    np.testing.assert_allclose(np.mean(said[2000:], axis=0), [0.4, 0.15, 0.01], rtol=0.15)
     assert calibration.acceptance(0.017) < calibration.acceptance(0.02), "in proportion"
 
 
