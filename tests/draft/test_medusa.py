@@ -23,6 +23,7 @@ from spec_cpu import defaults
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.medusa import MedusaDrafter, best_tree
 from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.medusa_file import MedusaHead
@@ -80,9 +81,8 @@ def start(
         drafter.begin(prompt, features=rows)
     return cycles(
         target,
-        drafter,
+        [Drafting(drafter, Pinned(k))] if drafter else [],
         prompt,
-        schedule=Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES["block"],
         rng=rng or np.random.default_rng(0),
@@ -257,8 +257,8 @@ def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:
         spec_cpu.load(*readable, k=6, **greedy) as session,
         spec_cpu.load(readable[0], **greedy) as plain,
     ):
-        assert session.drafter
-        assert (session.drafter.name, session.shape) == ("medusa", "tree")
+        assert [drafter.name for drafter in session.drafters] == ["medusa"]
+        assert session.shape == "tree"
         for turn in ("one, two, three", "and then", "and what"):
             fast = [step.text for step in session.generate(turn, max_tokens=60)]
             slow = [step.text for step in plain.generate(turn, max_tokens=60)]
