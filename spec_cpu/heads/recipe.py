@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from time import perf_counter
 
@@ -193,8 +194,8 @@ def _card(work: Work, epochs: float) -> str:
     tokens = len(work.data) * manifest.sequences * manifest.length
     turns = f"answers to {len(work.prompts)} prompts" if work.prompts else "conversations"
     return (
-        f"spec-cpu {__version__}: {tokens:,} tokens of {work.target}'s own {turns}, "
-        f"{epochs:g} epochs, seed {work.seed}"
+        f"spec-cpu {__version__}, {date.today()}: {work.kind}, {tokens:,} tokens of "
+        f"{work.target}'s own {turns}, {epochs:g} epochs, seed {work.seed}"
     )
 
 

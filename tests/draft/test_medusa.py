@@ -187,14 +187,14 @@ def test_nothing_follows_an_end_or_is_forbidden(pair: tuple[Path, Path]) -> None
     prompt = [tiny.BOS, 5, 9]
     with opened(*pair) as (sequence, drafter):
         start(sequence, drafter, prompt, params=GREEDY)
-        first = drafter.propose(prompt, 12, Pipeline(GREEDY), np.random.default_rng(0), Pinned(12))
-    assert len(first) == 12
+        first = drafter.propose(prompt, 8, Pipeline(GREEDY), np.random.default_rng(0), Pinned(8))
+    assert len(first) == 8
     ends = frozenset({first.tokens[0]})
     forbidden = first.tokens[first.children(ROOT)[1]]
     params = replace(GREEDY, logit_bias={forbidden: -np.inf})
     with opened(*pair, ends=ends) as (sequence, drafter):
         start(sequence, drafter, prompt, params=params)
-        tree = drafter.propose(prompt, 12, Pipeline(params), np.random.default_rng(0), Pinned(12))
+        tree = drafter.propose(prompt, 8, Pipeline(params), np.random.default_rng(0), Pinned(8))
     assert tree.tokens[0] in ends
     assert not tree.children(0)
     assert forbidden not in tree.tokens
