@@ -80,6 +80,16 @@ def best_chain(costs: Costs, alphas: Sequence[float]) -> tuple[int, float]:
     return k, speedups[k]
 
 
+def tree_speedup(costs: Costs, nodes: int, tokens: float) -> float:
+    """The speedup of a tree of so many nodes which one pass of the draft makes.
+
+    Args:
+        tokens: that a cycle brings with it; their rows are the ones that are sampled from.
+    """
+    seconds = costs.passes[nodes] + costs.draft_step + tokens * costs.row
+    return tokens * (costs.passes[0] + costs.row) / seconds
+
+
 def _in_plain_steps(costs: Costs) -> tuple[float, theory.VerifyCost]:
     """c and V with the sampling of every row in them, in plain steps with theirs."""
     plain = costs.passes[0] + costs.row

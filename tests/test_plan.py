@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spec_cpu.cost import Costs
-from spec_cpu.plan import ALPHAS, best_chain, make_plan, predicted_speedup
+from spec_cpu.plan import ALPHAS, best_chain, make_plan, predicted_speedup, tree_speedup
 
 
 def costs(slope: float, c: float, *, plain: float = 0.1, row: float = 0.0) -> Costs:
@@ -63,3 +63,11 @@ def test_every_alpha_is_answered() -> None:
     plan = make_plan(costs(0.3, 0.3), 8)
     assert tuple(best.alpha for best in plan.best) == ALPHAS
     assert len(plan.break_even) == 8
+
+
+def test_a_tree_from_one_pass_pays_by_what_it_brings() -> None:
+    here = Costs(
+        passes=(1.0, 1.5, 2.0, 2.5), draft_step=0.1, draft_catch_up=0.0, rebuild=0.0, row=0.1
+    )
+    assert tree_speedup(here, 3, 1.0) == pytest.approx(1.1 / 2.7)
+    assert tree_speedup(here, 3, 4.0) == pytest.approx(4 * 1.1 / 3.0)

@@ -15,7 +15,7 @@ from spec_cpu.heads.script import ASSISTANT, Template
 from spec_cpu.heads.shards import ShardStore
 from spec_cpu.llama.model import Model
 from spec_cpu.loading import load
-from spec_cpu.plan import best_chain
+from spec_cpu.plan import best_chain, tree_speedup
 from spec_cpu.sampling import SamplingParams
 from spec_cpu.session import Progress, Session
 from spec_cpu.stats import Stats
@@ -31,8 +31,9 @@ class Measured:
 
     Attributes:
         alpha: by depth: how often a drafted token was accepted if those before it were.
-        tokens: expected a cycle with as many drafted tokens as `alpha` has, the last one included.
-        k: that pays best here; 0: none.
+        tokens: expected a cycle, the last one included: of a chain as long as `alpha`; of Medusa's
+            trees what they brought.
+        k: that pays best here; of trees the nodes that they had. 0: none pays.
         speedup: predicted with that k.
     """
 
@@ -86,6 +87,7 @@ def evaluate(
             target,
             head,
             k=_DEPTH,
+            shape="chain",
             rule="token",  # accepts a token with its own alpha; the block rule more often
             sampling=SamplingParams(temperature=temperature),
             threads=threads,
@@ -145,5 +147,10 @@ def _measured(
     width = _DEPTH + 1
     depth = max(1, min(defaults.PLAN_DEPTH, session.n_ctx - width - 1))
     costs = session.calibrate(width, depth=depth, progress=progress)
+    if session.shape == "tree":  # Medusa's: there is no other way to draft with it
+        tokens = stats.tokens_per_cycle or 1.0
+        speedup = tree_speedup(costs, _DEPTH, tokens)
+        pays = speedup > 1.0
+        return Measured(temperature, alpha, tokens, _DEPTH * pays, speedup if pays else 1.0)
     k, speedup = best_chain(costs, alpha)
     return Measured(temperature, alpha, float(theory.chain_tokens(alpha)[-1]), k, speedup)

@@ -22,6 +22,7 @@ import spec_cpu
 from spec_cpu import machine
 from spec_cpu.heads import generate as generating
 from spec_cpu.heads.file import read_head
+from spec_cpu.heads.medusa_file import MedusaHead
 
 if importlib.util.find_spec("torch") is None:  # the extra "train"
     pytest.skip("torch is not installed", allow_module_level=True)
@@ -88,9 +89,28 @@ def test_a_head_is_made_tried_and_used(train: Train, target: Path, tmp_path: Pat
     assert "training: " in done.err
     assert "acceptance 0." in done.err
     head = read_head(tmp_path / "h.gguf")
-    assert len(head.tokens) == 50
-    assert "1,536 tokens of talkative.gguf's own conversations, 10 epochs, seed 0" in head.card
+    assert len(head.label.tokens) == 50
+    assert (
+        "1,536 tokens of talkative.gguf's own conversations, 10 epochs, seed 0" in head.label.card
+    )
     with spec_cpu.load(target, tmp_path / "h.gguf", k=3, threads=1, seed=0) as session:
+        list(session.generate("abc", max_tokens=12))
+        assert session.stats.drafted
+
+
+def test_medusa_heads_are_made_tried_and_used(train: Train, target: Path, tmp_path: Path) -> None:
+    done = train(target, *SMALL, "--kind", "medusa", "--json", "--vocabulary", "50")
+    assert done.code == 0, done.err
+    for one in done.json["measured"]:
+        assert 1.0 <= one["tokens"] <= 4.0
+        assert len(one["alpha"]) <= 3
+        assert one["speedup"] >= 1.0
+    head = read_head(tmp_path / "h.gguf")
+    assert isinstance(head, MedusaHead)
+    assert head.accuracy.shape == (3, 8)
+    # The same of all candidates: the likeliest of a head is what its acceptance is counted for.
+    assert head.accuracy[0, 0] == pytest.approx(head.label.acceptance[0], abs=1e-6)
+    with spec_cpu.load(target, tmp_path / "h.gguf", k=5, threads=1, seed=0) as session:
         list(session.generate("abc", max_tokens=12))
         assert session.stats.drafted
 
@@ -167,7 +187,7 @@ def test_a_target_without_a_template_is_noted(train: Train, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--kind", "hydra"], "kind must be one of eagle"),
+        (["--kind", "hydra"], "kind must be one of eagle, medusa"),
         (["--only", "sleep"], "--only takes one of generate, train, evaluate, not sleep"),
         (["--quantization", "Q9"], "quantization must be one of Q8_0, Q4_0, F16, not Q9"),
         (["--hours", "1", "--tokens", "5"], "give one of them"),

@@ -23,6 +23,7 @@ from spec_cpu import defaults
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.medusa import MedusaDrafter, best_tree
 from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.medusa_file import MedusaHead
@@ -80,9 +81,8 @@ def start(
         drafter.begin(prompt, features=rows)
     return cycles(
         target,
-        drafter,
+        [Drafting(drafter, Pinned(k))] if drafter else [],
         prompt,
-        schedule=Pinned(k),
         pipeline=Pipeline(params),
         rule=RULES["block"],
         rng=rng or np.random.default_rng(0),
@@ -187,14 +187,14 @@ def test_nothing_follows_an_end_or_is_forbidden(pair: tuple[Path, Path]) -> None
     prompt = [tiny.BOS, 5, 9]
     with opened(*pair) as (sequence, drafter):
         start(sequence, drafter, prompt, params=GREEDY)
-        first = drafter.propose(prompt, 12, Pipeline(GREEDY), np.random.default_rng(0), Pinned(12))
-    assert len(first) == 12
+        first = drafter.propose(prompt, 8, Pipeline(GREEDY), np.random.default_rng(0), Pinned(8))
+    assert len(first) == 8
     ends = frozenset({first.tokens[0]})
     forbidden = first.tokens[first.children(ROOT)[1]]
     params = replace(GREEDY, logit_bias={forbidden: -np.inf})
     with opened(*pair, ends=ends) as (sequence, drafter):
         start(sequence, drafter, prompt, params=params)
-        tree = drafter.propose(prompt, 12, Pipeline(params), np.random.default_rng(0), Pinned(12))
+        tree = drafter.propose(prompt, 8, Pipeline(params), np.random.default_rng(0), Pinned(8))
     assert tree.tokens[0] in ends
     assert not tree.children(0)
     assert forbidden not in tree.tokens
@@ -257,8 +257,8 @@ def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:
         spec_cpu.load(*readable, k=6, **greedy) as session,
         spec_cpu.load(readable[0], **greedy) as plain,
     ):
-        assert session.drafter
-        assert (session.drafter.name, session.shape) == ("medusa", "tree")
+        assert [drafter.name for drafter in session.drafters] == ["medusa"]
+        assert session.shape == "tree"
         for turn in ("one, two, three", "and then", "and what"):
             fast = [step.text for step in session.generate(turn, max_tokens=60)]
             slow = [step.text for step in plain.generate(turn, max_tokens=60)]
