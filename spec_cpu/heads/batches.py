@@ -34,6 +34,7 @@ class Vocabulary:
     @classmethod
     def most_likely(cls, store: ShardStore, n_vocab: int, size: int) -> Vocabulary:
         """The `size` tokens that the target's answers most likely consist of."""
+        store.manifest()  # says so if there is nothing
         mass = np.zeros(n_vocab)
         for shard in store:
             said = shard.roles == ASSISTANT

@@ -161,7 +161,7 @@ def test_prompts_of_ones_own(train: Train, target: Path, tmp_path: Path) -> None
     done = train(target, *SMALL, "--prompts", prompts, "--json")
     assert done.code == 0, done.err
     assert done.json["prompts"] == 1
-    assert "answers to 3 prompts" in read_head(tmp_path / "h.gguf").card
+    assert "answers to 3 prompts" in read_head(tmp_path / "h.gguf").label.card
 
 
 def test_hours_say_when_to_stop(train: Train, target: Path) -> None:

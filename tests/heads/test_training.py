@@ -37,6 +37,11 @@ def trainer(
     return Trainer(pupil, store, held_out, vocabulary, settings, folder)
 
 
+@pytest.fixture(autouse=True)
+def a_shard_is_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "BATCH", 16)
+
+
 def weights(made: Trainer) -> dict[str, torch.Tensor]:
     return made.net.state_dict()
 
