@@ -100,7 +100,7 @@ def _eagle_drafter(
     embedding = find_tensor(target.path, "token_embd.weight")
     tree = shape == "tree"
     with ExitStack() as undo:
-        model = undo.enter_context(Model(head.path))
+        model = undo.enter_context(Model(head.path, kernels=target.library))
         small = Context(
             model,
             n_ctx=_draft_context_size(model, context, draft_ctx),
@@ -108,19 +108,25 @@ def _eagle_drafter(
             threads=context.threads,
             max_outputs=WIDTH if tree else 1,
             hidden=True,
-            flash=False,  # fused attention takes longer than all the rest of a head
+            flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
         )
         undo.pop_all()
     return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens, shape=shape)
 
 
 def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
-    heads = len(head.accuracy)
+    heads, target = len(head.accuracy), context.model
     with ExitStack() as undo:
-        model = undo.enter_context(Model(head.path))
-        small = Context(model, n_ctx=heads, threads=context.threads, max_outputs=heads, flash=False)
+        model = undo.enter_context(Model(head.path, kernels=target.library))
+        small = Context(
+            model,
+            n_ctx=heads,
+            threads=context.threads,
+            max_outputs=heads,
+            flash=target.library is not None,
+        )
         undo.pop_all()
-    ends = context.model.vocab.end_tokens
+    ends = target.vocab.end_tokens
     return MedusaDrafter(head, model, small, paths=context.n_seq, ends=ends)
 
 

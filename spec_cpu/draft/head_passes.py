@@ -120,8 +120,11 @@ class HeadPasses:
             self._kv.truncate(0)
 
     def _inputs(self, tokens: Sequence[int], features: Rows) -> Rows:
-        rows: Rows = features[:, : self._width] @ self._head.combine_feature.T
-        rows += np.stack([self._embed(token) for token in tokens])
+        rows = np.stack([self._embed(token) for token in tokens])
+        # A row at a time: one product of all would be shared out to threads of BLAS, which then
+        # spin for a while on the cores that the next pass needs.
+        for i, feature in enumerate(features):
+            rows[i] += self._head.combine_feature @ feature[: self._width]
         return rows
 
     def _embed(self, token: int) -> Rows:

@@ -45,7 +45,11 @@ class MedusaPasses:
         """
         head = self._head
         scaled = head.scale * feature[: self._width]
-        hidden = _silu(head.blocks @ scaled + head.bias).reshape(self._heads, -1)
+        # One block at a time: a larger product would be shared out to threads of BLAS, which then
+        # spin on the cores that the next pass needs.
+        blocks = np.split(head.blocks, self._heads)
+        products = np.concatenate([block @ scaled for block in blocks])
+        hidden = _silu(products + head.bias).reshape(self._heads, -1)
         hidden += scaled
         self.context.truncate(0)
         return self.context.decode_embeddings(hidden, self._positions, self._seq_ids)

@@ -45,6 +45,7 @@ class Model:
 
     Attributes:
         kernels: what multiplies its weights: `stock`, or the name of a build of our kernels.
+        library: that build's, if it is one of ours.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Model:
         """
         check_model_file(path)
         self.path = path
+        self.library = kernels
         self.kernels = STOCK if kernels is None else kernels.parent.name
         with accepting(kernels):
             self._handle = _load(path, progress)

@@ -53,7 +53,9 @@ def assert_same(one: Trainer, other: Trainer) -> None:
 
 def test_it_learns(talker: Model, spoken: ShardStore, unheard: ShardStore, tmp_path: Path) -> None:
     told: list[Progress] = []
-    made = trainer(talker, spoken, unheard, tmp_path, Settings(epochs=20, rate=5e-3, depth=2, patience=1.0))
+    made = trainer(
+        talker, spoken, unheard, tmp_path, Settings(epochs=20, rate=5e-3, depth=2, patience=1.0)
+    )
     before = made.evaluate()
     after = made.train(told.append)
     losses = [one.loss for one in told]
