@@ -204,7 +204,9 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
         from spec_cpu.catalog import load_catalog
 
         chosen = load_catalog().pair(defaults.PAIR if pair is None else pair)
-        return ModelChoice(chosen.target, Drafts(chosen.draft) if draft is None else drafts)
+        # What is looked up beside the pair's draft costs next to nothing.
+        both = Drafts(chosen.draft, ngram=True)
+        return ModelChoice(chosen.target, both if draft is None else drafts)
     if draft is None:
         return ModelChoice(
             target,
