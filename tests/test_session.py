@@ -288,7 +288,7 @@ def test_a_bad_prompt_changes_nothing(session: Session) -> None:
     [
         ({"k": -1}, "draft-tokens must be from 0 to 64"),
         ({"k": 65}, "draft-tokens must be from 0 to 64"),
-        ({"rule": "typical"}, "rule must be one of block, token"),
+        ({"rule": "likely"}, "rule must be one of block, token"),
         ({"seed": -1}, "seed"),
         ({"draft_ctx": 8}, "draft-ctx must be at least"),
         ({"ctx": 0}, "ctx must be from 1 to"),
