@@ -10,7 +10,7 @@ import numpy as np
 
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
-from spec_cpu.draft.growth import BREADTH, Follows, grow, most_fed
+from spec_cpu.draft.growth import Follows, Reader, grow, most_fed
 from spec_cpu.draft.head_passes import HeadPasses
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.heads.eagle_file import EagleHead
@@ -18,7 +18,7 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.llama.tensors import Tensor
-from spec_cpu.sampling import Ids, Logits, Pipeline
+from spec_cpu.sampling import Logits, Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import ROOT, TokenTree
 
@@ -159,9 +159,7 @@ class EagleDrafter:
         growing = _Growing(
             lambda: self._catch_up(most_fed(k)),
             self._passes,
-            pipeline,
-            pipeline.recent(history),
-            self._ids,
+            Reader(pipeline, pipeline.recent(history), self._ids),
         )
         tree, _ = grow(growing, k, schedule, ends=self._ends, paths=self._passes.paths)
         if growing.features:
@@ -246,20 +244,16 @@ class _Growing:
 
     Attributes:
         take_in: feeds the text so far; the logits after it.
-        recent: the end of the text that distributions depend on.
-        ids: the target's tokens that logits are of.
         features: of the root and of each node fed.
     """
 
     take_in: Callable[[], Logits]
     passes: HeadPasses
-    pipeline: Pipeline
-    recent: list[int]
-    ids: Ids
+    reader: Reader
     features: dict[int, Rows] = field(default_factory=dict)
 
     def root(self) -> Follows:
-        follows = self._follows(self.take_in(), [])
+        follows = self.reader.root(self.take_in())
         self.features[ROOT] = self.passes.feature.copy()
         self.passes.plant()
         return follows
@@ -270,15 +264,7 @@ class _Growing:
         before = np.stack([self.features[parent] for parent in parents])
         logits, after = self.passes.grow(fed.tokens[nodes], parents, before)
         self.features.update(zip(new, after, strict=True))
-        penalizes = self.pipeline.params.penalizes
-        paths = [fed.path(node) if penalizes else [] for node in new]
-        return [
-            self._follows(row, [fed.tokens[node] for node in path])
-            for row, path in zip(logits, paths, strict=True)
-        ]
-
-    def _follows(self, row: Logits, path: list[int]) -> Follows:
-        return self.pipeline.likeliest(row, [*self.recent, *path], BREADTH, self.ids)
+        return self.reader.nodes(logits, fed, new)
 
 
 def _shared(mine: Sequence[int], its: Sequence[int]) -> int:

@@ -15,8 +15,11 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Protocol
 
+from spec_cpu.llama.context import Rows
+from spec_cpu.sampling import Ids, Logits, Pipeline
 from spec_cpu.schedule import Schedule
 from spec_cpu.tree import ROOT, TokenTree
 
@@ -43,6 +46,36 @@ class Expander(Protocol):
                 new one was fed before.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads what may follow from the logits of a drafter's passes.
+
+    Attributes:
+        recent: the end of the text that distributions depend on.
+        ids: the target's tokens that logits are of, ascending. None: all, in order.
+    """
+
+    pipeline: Pipeline
+    recent: list[int]
+    ids: Ids | None = None
+
+    def root(self, row: Logits) -> Follows:
+        """What may follow the text."""
+        return self._follows(row, [])
+
+    def nodes(self, rows: Rows, fed: TokenTree, new: range) -> list[Follows]:
+        """What may follow each of the nodes `new` of `fed`: a row for each."""
+        penalizes = self.pipeline.params.penalizes
+        paths = [fed.path(node) if penalizes else [] for node in new]
+        return [
+            self._follows(row, [fed.tokens[node] for node in path])
+            for row, path in zip(rows, paths, strict=True)
+        ]
+
+    def _follows(self, row: Logits, path: list[int]) -> Follows:
+        return self.pipeline.likeliest(row, [*self.recent, *path], BREADTH, self.ids)
 
 
 def most_fed(k: int) -> int:

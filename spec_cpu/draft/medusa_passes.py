@@ -28,6 +28,9 @@ class MedusaPasses:
         self._head = head
         self._width = len(head.scale)
         self._heads = len(head.accuracy)
+        # Multiplied one at a time: a larger product would be shared out to threads of BLAS, which
+        # then spin on the cores that the next pass needs.
+        self._blocks = np.split(head.blocks, self._heads)
         self._positions = range(self._heads)
         self._seq_ids = [(0,)] * self._heads
 
@@ -45,10 +48,7 @@ class MedusaPasses:
         """
         head = self._head
         scaled = head.scale * feature[: self._width]
-        # One block at a time: a larger product would be shared out to threads of BLAS, which then
-        # spin on the cores that the next pass needs.
-        blocks = np.split(head.blocks, self._heads)
-        products = np.concatenate([block @ scaled for block in blocks])
+        products = np.concatenate([block @ scaled for block in self._blocks])
         hidden = _silu(products + head.bias).reshape(self._heads, -1)
         hidden += scaled
         self.context.truncate(0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
-from spec_cpu.draft.growth import BREADTH, Follows, grow, most_fed
+from spec_cpu.draft.growth import Follows, Reader, grow, most_fed
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
@@ -108,8 +108,7 @@ class ModelDrafter:
         passes = _Passes(
             lambda: self._catch_up(most_fed(k)),
             self._kv,
-            pipeline,
-            pipeline.recent(history),
+            Reader(pipeline, pipeline.recent(history)),
             self._n_vocab,
         )
         ends = self.model.vocab.end_tokens
@@ -190,28 +189,18 @@ class _Passes:
 
     Attributes:
         take_in: feeds the text so far; the logits after it.
-        recent: the end of the text that distributions depend on.
+        n_vocab: the target's; what only the draft has is not read.
     """
 
     take_in: Callable[[], Rows]
     kv: KVSequence
-    pipeline: Pipeline
-    recent: list[int]
+    reader: Reader
     n_vocab: int
 
     def root(self) -> Follows:
-        return self._follows(self.take_in()[0], [])
+        return self.reader.root(self.take_in()[0, : self.n_vocab])
 
     def expand(self, fed: TokenTree, new: range) -> list[Follows]:
         nodes = slice(new.start, new.stop)
         rows = self.kv.grow(fed.tokens[nodes], fed.parents[nodes])
-        penalizes = self.pipeline.params.penalizes
-        paths = [fed.path(node) if penalizes else [] for node in new]
-        return [
-            self._follows(row, [fed.tokens[node] for node in path])
-            for row, path in zip(rows, paths, strict=True)
-        ]
-
-    def _follows(self, row: Logits, path: list[int]) -> Follows:
-        history = [*self.recent, *path]
-        return self.pipeline.likeliest(row[: self.n_vocab], history, BREADTH)
+        return self.reader.nodes(rows[:, : self.n_vocab], fed, new)

@@ -25,7 +25,6 @@ from spec_cpu.llama.model import Model
 
 _LEAST_SEQUENCES = 4
 _TOP = 16  # likeliest tokens that are kept
-_CANDIDATES = 40  # that are drawn from
 _BLOCK = 128  # logits are searched by the largest of each block
 _ANSWER = (48, 224)  # tokens
 _USER_TEMPERATURE = 1.0
@@ -177,7 +176,7 @@ class _Talk:
             ]
             tokens = [token for token, _ in said]
             logits = self._context.decode(tokens, [step] * n, seq_ids)
-            likeliest, logprobs = top_logprobs(logits, min(_CANDIDATES, self._vocab.n))
+            likeliest, logprobs = top_logprobs(logits, min(defaults.TOP_K, self._vocab.n))
             shard.tokens[:, step] = tokens
             shard.roles[:, step] = [role for _, role in said]
             shard.features[:, step] = self._context.hidden_rows(n)
