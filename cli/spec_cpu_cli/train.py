@@ -54,7 +54,8 @@ def train(
         Path | None,
         typer.Option(
             "--prompts",
-            help="Lines of JSON: turns, or prompt.  [default: the target makes them up]",
+            help="What half of the conversations begin with, as lines of JSON: turns, or prompt.  "
+            "[default: the target makes them up]",
             rich_help_panel=_DATA,
         ),
     ] = None,

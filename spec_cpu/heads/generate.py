@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu import defaults, machine
-from spec_cpu.errors import ContextError
+from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.heads.script import USER, Speaker, Template
 from spec_cpu.heads.shards import Manifest, Shard, ShardStore
 from spec_cpu.llama.context import Context, Rows
@@ -26,7 +26,8 @@ from spec_cpu.llama.model import Model
 _LEAST_SEQUENCES = 4
 _TOP = 16  # likeliest tokens that are kept
 _BLOCK = 128  # logits are searched by the largest of each block
-_ANSWER = (48, 224)  # tokens
+_ANSWER = (64, 320)  # tokens
+_LEAST_ANSWER = 64  # tokens that a prompt leaves room for
 _USER_TEMPERATURE = 1.0
 _TEMPERATURES = (0.0, defaults.TEMPERATURE)  # of answers: by turns
 _MEMORY_SHARE = 0.25  # of what is free, for the cache
@@ -42,7 +43,8 @@ class Plan:
     Attributes:
         tokens: wanted, rounded up to whole shards.
         seed: the same seed gives the same data on one machine.
-        prompts: user turns of conversations to begin with, over and over; none: made up.
+        prompts: user turns of conversations: every other one begins with them, over and over, so
+            that a head learns from what it is for and from more. None: all are made up.
         sequences: conversations in one batch, at most.
         length: tokens of a conversation.
     """
@@ -50,8 +52,8 @@ class Plan:
     tokens: int
     seed: int = 0
     prompts: Sequence[Sequence[str]] = field(default=())
-    sequences: int = 64
-    length: int = 384
+    sequences: int = 32
+    length: int = 1024
 
 
 def generate(
@@ -69,7 +71,7 @@ def generate(
         until: asked before each shard: is it time to stop?
 
     Raises:
-        UsageError: the folder holds other data.
+        UsageError: the folder holds other data, or all prompts are too long.
         ContextError: not enough memory.
         SpecCpuError: the disk is full.
     """
@@ -102,7 +104,7 @@ def generate(
         hidden=True,
         unified=False,
     ) as context:
-        talk = _Talk(context, sequences, length, Template.of(target))
+        talk = _Talk(context, sequences, length, Template.of(target), plan)
         first, start = len(store), perf_counter()
         for number in range(first, wanted):
             if until():
@@ -114,7 +116,7 @@ def generate(
                     rate = made / (perf_counter() - start)
                     progress(before + tokens, wanted * size, rate)
 
-            store.write(number, talk.shard(plan, number, report))
+            store.write(number, talk.shard(number, report))
     return store
 
 
@@ -142,14 +144,19 @@ def _digest(prompts: Sequence[Sequence[str]]) -> str:
 class _Talk:
     """Conversations that advance together."""
 
-    def __init__(self, context: Context, sequences: int, length: int, template: Template) -> None:
+    def __init__(
+        self, context: Context, sequences: int, length: int, template: Template, plan: Plan
+    ) -> None:
+        """Raises UsageError: no prompt is short enough."""
         self._context = context
         self._n = sequences
         self._length = length
         self._template = template
         self._vocab = context.model.vocab
+        self._seed = plan.seed
+        self._prompts = self._short_enough(plan.prompts)
 
-    def shard(self, plan: Plan, number: int, report: Callable[[int], None]) -> Shard:
+    def shard(self, number: int, report: Callable[[int], None]) -> Shard:
         """Shard `number`: it depends on nothing but that and the plan."""
         n, length = self._n, self._length
         top = min(_TOP, self._vocab.n)
@@ -160,10 +167,10 @@ class _Talk:
             top_logprobs=np.zeros((n, length, top), np.float16),
             roles=np.zeros((n, length), np.uint8),
         )
-        rng = np.random.default_rng([plan.seed, number])
+        rng = np.random.default_rng([self._seed, number])
         speakers = [
-            Speaker(self._template, np.random.default_rng([plan.seed, number, i]), _ANSWER, prompts)
-            for i, prompts in enumerate(self._prompts(plan, number))
+            Speaker(self._template, np.random.default_rng([self._seed, number, i]), _ANSWER, turns)
+            for i, turns in enumerate(self._turns(number))
         ]
         answers = np.array([_TEMPERATURES[i % len(_TEMPERATURES)] for i in range(n)])
         for seq_id in range(n):
@@ -188,15 +195,35 @@ class _Talk:
             report((step + 1) * n)
         return shard
 
-    def _prompts(self, plan: Plan, number: int) -> list[list[list[int]]]:
-        """The user turns of each conversation of shard `number`; none where they are made up."""
-        if not plan.prompts:
-            return [[] for _ in range(self._n)]
-        first = number * self._n
-        chosen = (plan.prompts[i % len(plan.prompts)] for i in range(first, first + self._n))
-        return [
-            [self._vocab.tokenize(turn, add_special=False) for turn in turns] for turns in chosen
+    def _short_enough(self, prompts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
+        """Those whose first turn leaves room for an answer, in tokens."""
+        around = len(self._template.opening) + len(self._template.to_assistant)
+        room = self._length - around - min(_LEAST_ANSWER, self._length // 8)
+        tokenized = [
+            [self._vocab.tokenize(turn, add_special=False) for turn in turns] for turns in prompts
         ]
+        kept = [turns for turns in tokenized if len(turns[0]) <= room]
+        if prompts and not kept:
+            raise UsageError(
+                f"every prompt has more than {room} tokens, which leaves no room for answers: give "
+                "shorter ones"
+            )
+        return kept
+
+    def _turns(self, number: int) -> list[list[list[int]]]:
+        """The user turns that each conversation of shard `number` begins with.
+
+        Two conversations follow each other so that both get them at each temperature, and every
+        pass over the prompts has another order.
+        """
+        turns: list[list[list[int]]] = [[] for _ in range(self._n)]
+        if self._prompts:
+            theirs = [i for i in range(self._n) if i // len(_TEMPERATURES) % 2 == 0]
+            for j, i in enumerate(theirs, number * len(theirs)):
+                again, place = divmod(j, len(self._prompts))
+                order = np.random.default_rng([self._seed, again]).permutation(len(self._prompts))
+                turns[i] = list(self._prompts[order[place]])
+        return turns
 
 
 def top_logprobs(logits: Rows, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

@@ -192,7 +192,9 @@ def _told(tick: Callable[[Tick], None]) -> Callable[[Step], None]:
 def _card(work: Work, epochs: float) -> str:
     manifest = work.data.manifest()
     tokens = len(work.data) * manifest.sequences * manifest.length
-    turns = f"answers to {len(work.prompts)} prompts" if work.prompts else "conversations"
+    turns = (
+        f"conversations, half on {len(work.prompts)} prompts" if work.prompts else "conversations"
+    )
     return (
         f"spec-cpu {__version__}, {date.today()}: {work.kind}, {tokens:,} tokens of "
         f"{work.target}'s own {turns}, {epochs:g} epochs, seed {work.seed}"

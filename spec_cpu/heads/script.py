@@ -13,7 +13,7 @@ from spec_cpu.llama.model import Model
 _USER, _ANSWER, _NEXT = "\x02user\x02", "\x02answer\x02", "\x02next\x02"
 
 GIVEN, USER, ASSISTANT = 0, 1, 2
-"""Whose a token is: the template's or a prompt's; made up for the user; the target's answer."""
+"""Whose a token is: the template's; the user's, made up or from a prompt; the target's answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Speaker:
     longest: tuple[int, int]
     """The least and the most tokens that an answer may have."""
     prompts: list[list[int]] = field(default_factory=list)
-    """User turns, used up first to last; the conversation ends with them, if any were given."""
+    """User turns, used up first to last; what follows them is made up."""
     role: int = USER
-    _given: list[int] = field(default_factory=list)
+    _given: list[tuple[int, int]] = field(default_factory=list)
     _left: int = 0
 
     def __post_init__(self) -> None:
@@ -83,13 +83,13 @@ class Speaker:
     def next(self, sampled: int) -> tuple[int, int]:
         """The next token, and whose it is; `sampled` is what the target would say."""
         if self._given:
-            return self._given.pop(0), GIVEN
+            return self._given.pop(0)
         self._left -= 1
         role, ended = self.role, sampled in self.template.ends
         if ended or self._left <= 0:
             self._turn(sampled if ended else None)
             if not ended and self._given:
-                return self._given.pop(0), GIVEN
+                return self._given.pop(0)
         return sampled, role
 
     def _turn(self, end: int | None) -> None:
@@ -100,11 +100,11 @@ class Speaker:
         self._begin(between, USER if to_user else ASSISTANT)
 
     def _begin(self, between: list[int], role: int) -> None:
-        self._given = list(between)
+        self._given = [(token, GIVEN) for token in between]
         self.role = role
         least, most = self.longest
         self._left = int(self.rng.integers(least, most + 1))
         if role == USER and self.prompts:
-            self._given += self.prompts.pop(0)
-            self._given += self.template.to_assistant
+            self._given += [(token, USER) for token in self.prompts.pop(0)]
+            self._given += [(token, GIVEN) for token in self.template.to_assistant]
             self.role = ASSISTANT

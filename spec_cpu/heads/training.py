@@ -20,7 +20,7 @@ from spec_cpu.heads.batches import Batch, Vocabulary, batch_of, batches_of
 from spec_cpu.heads.held_out import Acceptance, accepted, mixed
 from spec_cpu.heads.shards import ShardStore
 
-BATCH = 8  # conversations
+BATCH = 4  # conversations
 _WARM_UP = 0.03  # of all steps
 _LEAST_RATE = 0.05  # of the peak, at the end
 _CLIP = 1.0

@@ -98,16 +98,33 @@ def test_progress_counts_what_was_there_before(talker: Model, tmp_path: Path) ->
     assert told[-1] == (2 * SIZE, 2 * SIZE)
 
 
-def test_prompts_are_what_the_user_says(talker: Model, tmp_path: Path) -> None:
+def test_every_other_pair_of_conversations_begins_with_prompts(
+    talker: Model, tmp_path: Path
+) -> None:
     prompts = [["abc"], ["de", "fg"]]
-    shard = generate(talker, tmp_path, Plan(1, prompts=prompts, **SMALL), threads=1).read(0)
-    vocab = talker.vocab
-    for seq in range(4):
-        text = b"".join(vocab.piece(int(token)) for token in shard.tokens[seq]).decode()
-        assert prompts[seq % 2][0] in text
-    assert USER not in shard.roles
+    plan = Plan(2 * SIZE, prompts=prompts, **SMALL)
+    for shard in generate(talker, tmp_path, plan, threads=1):
+        begins = [user_turn(talker, shard, seq) for seq in range(4)]
+        assert sorted(begins[:2]) == ["abc", "de"]
+        assert not {"abc", "de"} & set(begins[2:])
     with pytest.raises(UsageError, match="another target, seed or prompts"):
         generate(talker, tmp_path, Plan(2 * SIZE, prompts=[["abc"]], **SMALL), threads=1)
+
+
+def user_turn(talker: Model, shard: Shard, seq: int) -> str:
+    """What the user says first in a conversation."""
+    roles = list(shard.roles[seq])
+    first = roles.index(USER)
+    end = first + [*(role == USER for role in roles[first:]), False].index(False)
+    return b"".join(map(talker.vocab.piece, map(int, shard.tokens[seq, first:end]))).decode().strip()
+
+
+def test_prompts_without_room_for_an_answer_are_left_out(talker: Model, tmp_path: Path) -> None:
+    long = ["x" * 200]
+    store = generate(talker, tmp_path / "a", Plan(1, prompts=[["abc"], long], **SMALL), threads=1)
+    assert [user_turn(talker, store.read(0), seq) for seq in range(2)] == ["abc", "abc"]
+    with pytest.raises(UsageError, match="no room for answers"):
+        generate(talker, tmp_path / "b", Plan(1, prompts=[long], **SMALL), threads=1)
 
 
 def test_less_memory_later_changes_nothing(

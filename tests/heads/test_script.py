@@ -46,9 +46,12 @@ def test_an_end_that_was_said_is_not_said_again(end: int) -> None:
 
 def test_prompts_are_the_users_turns_as_long_as_there_are_any() -> None:
     said = say(speaker(prompts=[[7, 8], [9]]), [50] * 17)
-    given = [token for token, role in said if role == GIVEN]
-    assert given == [1, 2, 7, 8, END, 3, END, 4, 5, 9, END, 3, END]
-    assert USER not in {role for _, role in said}
+    given, user, answer = GIVEN, USER, (50, ASSISTANT)
+    assert said == [
+        *((1, given), (2, given), (7, user), (8, user), (END, given), (3, given), answer, answer),
+        *((END, given), (4, given), (5, given), (9, user), (END, given), (3, given)),
+        *(answer, answer, (END, given)),
+    ]
 
 
 def test_no_prompt_is_used_up_twice() -> None:

@@ -104,7 +104,9 @@ def test_speculation_writes_the_text_of_plain_decoding(
 ) -> None:
     texts = []
     for draft, k in ((None, None), (tiny_draft, 3)):
-        with spec_cpu.load(model_file, draft, k=k, kernels="on", sampling=GREEDY) as session:
+        with spec_cpu.load(
+            model_file, draft, k=k, shape="chain", kernels="on", sampling=GREEDY
+        ) as session:
             assert session.kernels == library.parent.name
             steps = session.generate("a tale", max_tokens=64, raw=True, ignore_eos=True)
             texts.append("".join(step.text for step in steps))
