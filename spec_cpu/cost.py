@@ -40,7 +40,8 @@ class Costs:
     Attributes:
         passes: `passes[n - 1]` is a target pass over n tokens, n = 1 .. K + 1; never falling.
         draft_step: drafting one token, its sampling included.
-        draft_catch_up: what the draft pays once a cycle to take in the tokens committed since.
+        draft_catch_up: what a cycle's first step takes beyond another, for the tokens committed
+            since.
         rebuild: what the first pass of a new width takes in addition (the graph is built anew).
         row: sampling and verifying one row of logits.
         draft_read: what the draft pays for each token that was decoded without it, once it drafts
@@ -100,7 +101,7 @@ class DraftPasses(Protocol):
     """A draft's passes, to be timed: a `KVSequence`, or what a head feeds in its place.
 
     Attributes:
-        rereads: tokens that it takes in anew, once a cycle, where it drafted them before.
+        rereads: tokens that a cycle's first step takes in anew, as it drafted them before.
     """
 
     @property
@@ -112,7 +113,7 @@ class DraftPasses(Protocol):
     def __len__(self) -> int: ...
 
     def score(self, tokens: Sequence[int]) -> Rows:
-        """A draft step a token: the logits after each."""
+        """A draft step that takes in all of `tokens`: the logits after the last, at least."""
         ...
 
     def prefill(self, tokens: Sequence[int]) -> None:
@@ -213,11 +214,21 @@ class _Bench:
         draft = self._draft
         if draft is None:
             return
-        self._draft_steps.append(_timed(draft, draft.score, [self._token]))
+        # As in a cycle: the first step follows the target's pass, which leaves the caches full of
+        # its weights, and the second one builds a graph if the first was of another width.
+        widths = (1 + draft.rereads, 1, 1)
+        first, second, step = (_timed(draft, draft.score, [self._token] * n) for n in widths)
+        self._draft_steps.append(step)
+        self._catch_ups.append(max(0.0, first + second - 2 * step))
         self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * _BATCH) / _BATCH)
-        if draft.rereads:
-            again = [self._token] * draft.rereads
-            self._catch_ups.append(_timed(draft, draft.prefill, again))
+        _timed(draft, draft.score, [self._token])  # the next first step finds this one's graph
+
+    @property
+    def _draft_vocabulary(self) -> float:
+        """How much of the target's vocabulary a row of the draft has."""
+        if self._draft is None:
+            return 0.0
+        return self._draft.context.model.vocab.n / self._target.context.model.vocab.n
 
     def row(self, pipeline: Pipeline) -> None:
         logits = self._target.score([self._token])[0].copy()
@@ -241,7 +252,7 @@ class _Bench:
         row = statistics.median(self._rows)
         return Costs(
             passes=tuple(_interpolated(known, list(medians), max_width)),
-            draft_step=_median(self._draft_steps) + (row if self._draft_steps else 0.0),
+            draft_step=_median(self._draft_steps) + row * self._draft_vocabulary,
             draft_catch_up=_median(self._catch_ups),
             draft_read=_median(self._draft_reads),
             rebuild=_median(self._rebuilds),

@@ -106,7 +106,7 @@ def _eagle_drafter(
             n_ctx=_draft_context_size(model, context, draft_ctx),
             n_seq=defaults.TREE_PATHS if tree else 1,
             threads=context.threads,
-            max_outputs=WIDTH if tree else 1,
+            max_outputs=WIDTH,
             hidden=True,
             flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
         )

@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-import numpy as np
-
-from spec_cpu.acceptance import Array, Calibrated, Calibration
+from spec_cpu.acceptance import Calibrated, Calibration
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
@@ -156,16 +154,15 @@ class Weigher:
         w = self._worth_feeding(layer)
         step = self._step(w, first=first)
         most = self._affordable(self._most, self._drafting + step)
-        scored, extended = np.array(chances), np.array(layer[:w])
-        pays = most > 0 and self._pays(scored, extended, step, most)
-        if not pays and (most == 0 or not first or not self._probes(extended, step, most)):
+        pays = most > 0 and self._pays(chances, layer[:w], step, most)
+        if not pays and (most == 0 or not first or not self._probes(layer[:w], step, most)):
             return 0
         if pays:
             self._on, self._doubt = True, 0
         self._drafting += step
         return w
 
-    def _probes(self, layer: Array, step: float, most: int) -> bool:
+    def _probes(self, layer: Sequence[float], step: float, most: int) -> bool:
         """Whether to draft though it is not expected to pay: to find out whether it would."""
         if self._on:
             self._doubt += 1
@@ -175,7 +172,7 @@ class Weigher:
             self._purse.forget_gains(self._plain)
             self._on = False
             return False
-        if self._pays(np.array([]), layer, step, self._room):
+        if self._pays([], layer, step, self._room):
             # It would, but for the purse, which a probe would keep from filling.
             self._rest(most + 1, step)
             return False
@@ -286,30 +283,34 @@ class Weigher:
         price = self._rate * (self._costs.draft_read + slope)
         return max(1, sum(chance * self._usual > price for chance in layer))
 
-    def _pays(self, chances: Array, layer: Array, step: float, most: int) -> bool:
+    def _pays(
+        self, chances: Sequence[float], layer: Sequence[float], step: float, most: int
+    ) -> bool:
         """Do 1, 2, ... more passes of the draft bring more than their time would?
 
         Args:
             step: seconds of the first of them.
             most: nodes that may be verified.
         """
-        depths = np.arange(1 + min(_AHEAD, most))[:, None]
+        # In plain Python: NumPy takes longer over so few numbers.
+        passes = [self._cycle(n, 0.0) for n in range(most + 1)]
+        row, usual = self._costs.row, self._usual
         later = self._step(len(layer), first=False)
-        found = layer * self._usual ** depths[1:]  # by the tokens that each pass may add
-        ahead = np.tile(np.concatenate([chances, found.ravel()]), (len(depths), 1))
-        added = np.repeat(depths[1:, 0], len(layer))
-        ahead[:, len(chances) :] *= added <= depths
-        ahead[:, ::-1].sort(axis=1)
-        reached = ahead[:, :most].cumsum(axis=1)
-        tokens = np.concatenate([np.ones_like(depths), 1.0 + reached], axis=1)
-        passes = np.array([self._cycle(n, 0.0) for n in range(tokens.shape[1])])
-        seconds = passes + tokens * self._costs.row
-        seconds[1:] += step + (depths[1:] - 1) * later
-        rate = min(self._rate, max(float((tokens / seconds).max()), 1.0 / self._plain))
-        worth = tokens - rate * seconds
-        worth[:, 1:] -= _GAIN
-        best = worth.max(axis=1)
-        return bool((best[1:] > best[0]).any())
+        found = sorted(chances, reverse=True)
+        ways: list[list[tuple[float, float]]] = []  # by passes more: tokens and seconds by nodes
+        for depth in range(1 + min(_AHEAD, most)):
+            drafting = step + (depth - 1) * later if depth else 0.0
+            if depth:
+                new = (usual**depth * chance for chance in layer)
+                found = sorted([*found, *new], reverse=True)
+            tokens = accumulate(found[:most], initial=1.0)
+            ways.append([(t, s + t * row + drafting) for t, s in zip(tokens, passes, strict=False)])
+        fastest = max(t / s for way in ways for t, s in way)
+        rate = min(self._rate, max(fastest, 1.0 / self._plain))
+        now, *later_on = (
+            max(t - rate * s - _GAIN * (n > 0) for n, (t, s) in enumerate(way)) for way in ways
+        )
+        return max(later_on) > now
 
     @property
     def _usual(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from spec_cpu import cost
 from spec_cpu.cost import Costs
-from spec_cpu.sampling import Pipeline, SamplingParams
+from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
 
 CURVES: dict[str, Any] = {
     "linear": lambda n: n,
@@ -36,9 +37,13 @@ class Machine:
 class Sequence:
     """What `measure` needs of a KVSequence, on a `Machine`."""
 
-    def __init__(self, machine: Machine, depth: int = 100, rereads: int = 0) -> None:
-        self.machine, self.depth, self.width, self.rereads = machine, depth, 0, rereads
-        self.context: Any = type("Context", (), {"n_ctx": 4096, "max_outputs": 65})()
+    def __init__(self, machine: Machine, vocabulary: int = 32, rereads: int = 0) -> None:
+        self.machine, self.depth, self.width, self.rereads = machine, 100, 0, rereads
+        self.context: Any = SimpleNamespace(
+            n_ctx=4096,
+            max_outputs=65,
+            model=SimpleNamespace(vocab=SimpleNamespace(n=vocabulary)),
+        )
 
     def __len__(self) -> int:
         return self.depth
@@ -60,12 +65,12 @@ def measure(
 ) -> Costs:
     monkeypatch.setattr(cost, "perf_counter", lambda: target.now + (draft.now if draft else 0))
     sequence: Any = Sequence(target)
-    small: Any = Sequence(draft, rereads=how.pop("rereads", 0)) if draft else None
+    small: Any = Sequence(draft, **how.pop("small", {})) if draft else None
     costs = cost.measure(
         sequence,
         1,
         max_width=how.pop("max_width", 16),
-        pipeline=Pipeline(SamplingParams()),
+        pipeline=how.pop("pipeline", Pipeline(SamplingParams())),
         draft=small,
         **how,
     )
@@ -95,9 +100,31 @@ def test_a_draft_that_reads_accepted_tokens_anew_pays_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     draft = Machine(0.002, CURVES["stock"])
-    costs = measure(monkeypatch, Machine(0.01, CURVES["stock"]), draft, rereads=2)
-    assert costs.draft_catch_up == pytest.approx(0.002 * CURVES["stock"](2))
+    costs = measure(monkeypatch, Machine(0.01, CURVES["stock"]), draft, small={"rereads": 2})
+    assert costs.draft_catch_up == pytest.approx(0.002 * (CURVES["stock"](3) - 1))
     assert costs.c == pytest.approx(0.2)
+
+
+def test_a_first_step_of_another_width_builds_two_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Machine(0.002, CURVES["flat"], rebuild=0.0005)
+    costs = measure(monkeypatch, Machine(0.01, CURVES["stock"]), draft, small={"rereads": 2})
+    assert costs.draft_step == pytest.approx(0.002)
+    assert costs.draft_catch_up == pytest.approx(2 * 0.0005 + 0.002 * (CURVES["flat"](3) - 1))
+
+
+def test_a_row_of_a_smaller_vocabulary_takes_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Machine(0.01, CURVES["stock"])
+
+    class Slow(Pipeline):
+        def distribution(self, *arguments: Any) -> Distribution:
+            target.now += 0.001
+            return super().distribution(*arguments)
+
+    pipeline = Slow(SamplingParams())
+    draft = Machine(0.002, CURVES["stock"])
+    costs = measure(monkeypatch, target, draft, pipeline=pipeline, small={"vocabulary": 8})
+    assert costs.row == pytest.approx(0.001)
+    assert costs.draft_step == pytest.approx(0.002 + 0.001 * 8 / 32)
 
 
 def test_bursts_of_another_program_do_not_change_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:

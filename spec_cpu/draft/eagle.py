@@ -33,8 +33,7 @@ class EagleDrafter:
     trees, "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees". Row i of
     its cache takes the target's feature f_i and the token t_{i+1}, and foretells t_{i+2}. Drafting
     deeper it takes its own hidden state for the feature. When the target has scored the draft the
-    rows made so are forgotten, and made anew with true features once the next cycle begins: those
-    before the last token without logits, which takes little, and the last one as the first step.
+    rows made so are forgotten, and made anew with true features by the next cycle's first step.
 
     Of a long prompt, or of text that was decoded without it, it reads the end only: llama.cpp gives
     features of rows together with their logits, which take long in a large vocabulary.
@@ -217,15 +216,15 @@ class EagleDrafter:
     def _catch_up(self, k: int) -> Logits:
         """Feed what is pending; the logits after it."""
         self._make_room(len(self._pending) + k)
-        (feature,) = self._take_in_pending(but=1)
-        logits = self._passes.step(self._pending[0], feature)
+        features = self._take_in_pending(but=min(len(self._pending), self._passes.most))
+        logits = self._passes.step(self._pending, features)
         self._base = len(self._passes)
         self._pending, self._features = [], []
         return logits
 
     def _after(self, token: int) -> Logits:
         """A draft step: the head's own hidden state stands for the feature."""
-        return self._passes.step(token, self._passes.feature)
+        return self._passes.step([token], self._passes.feature[None])
 
     def _make_room(self, n: int) -> None:
         """Forget the older half of the cache, and more if need be, so that `n` more rows fit."""

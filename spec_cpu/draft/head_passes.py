@@ -8,6 +8,7 @@ import numpy as np
 
 from spec_cpu.heads.eagle_file import EagleHead
 from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.kernels import Matrix
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import Tensor
 from spec_cpu.sampling import Logits
@@ -23,8 +24,8 @@ class HeadPasses:
 
     Attributes:
         context: the head's, with hidden states; nobody else uses its sequence 0.
-        rereads: pairs that a cycle takes in with true features, in place of drafted ones: about the
-            tokens that it accepts.
+        rereads: pairs that a cycle's first step takes in with true features, in place of drafted
+            ones: about the tokens that it accepts.
     """
 
     rereads = 2
@@ -33,9 +34,12 @@ class HeadPasses:
         """Run `head` in `context`, with the target's `embedding` (token_embd.weight)."""
         self.context = context
         self._kv = KVSequence(context, branches=range(1, context.n_seq))
-        self._head = head
+        self._combine_feature = Matrix(head.combine_feature, context.model.library)
+        self._combine_embedding = Matrix(head.combine_embedding, context.model.library)
+        self._bias = head.bias
         self._width = head.label.target.n_embd
         self._embedding = embedding
+        self._rows = 0  # of the last step
         self._embedded: dict[int, Rows] = {}
         self._most_embedded = _KEPT_BYTES // (4 * self._width)
 
@@ -51,24 +55,28 @@ class HeadPasses:
         if len(tokens):
             self._kv.prefill(tokens, embeddings=self._inputs(tokens, features))
 
-    def step(self, token: int, feature: Rows) -> Logits:
-        """Feed a pair; the logits of its tokens for what comes next.
+    @property
+    def most(self) -> int:
+        """Pairs that a step may have."""
+        return self.context.max_outputs
+
+    def step(self, tokens: Sequence[int], features: Rows) -> Logits:
+        """Feed pairs, at most `most`; the logits of what comes after the last.
 
         Args:
-            feature: float32, (n_embd,).
+            features: float32, (len(tokens), n_embd).
 
         Returns:
             float32, (V,): a view that lives until the next pass.
         """
-        feature = feature[: self._width]
-        row = self._head.combine_feature @ feature + self._embed(token)
-        logits: Logits = self._kv.score([token], row[None])[0]
+        self._rows = len(tokens)
+        logits: Logits = self._kv.score(tokens, self._inputs(tokens, features))[-1]
         return logits
 
     @property
     def feature(self) -> Rows:
         """What stands for the feature after the last step: float32, (n,), a view as `step`'s."""
-        row: Rows = self._kv.hidden(())[0]
+        row: Rows = self.context.hidden_rows(self._rows)[-1]
         return row
 
     @property
@@ -100,11 +108,8 @@ class HeadPasses:
         self._kv.keep([])
 
     def score(self, tokens: Sequence[int]) -> Rows:
-        """Steps with features of no meaning, to be timed: the logits after the last, (1, V)."""
-        nothing = np.zeros(self._width, np.float32)
-        for token in tokens:
-            logits = self.step(token, nothing)
-        return logits[None]
+        """A step with features of no meaning, to be timed: the logits after the last, (1, V)."""
+        return self.step(tokens, np.zeros((len(tokens), self._width), np.float32))[None]
 
     def prefill(self, tokens: Sequence[int]) -> None:
         """Take in `tokens` with features of no meaning, to be timed."""
@@ -120,11 +125,9 @@ class HeadPasses:
             self._kv.truncate(0)
 
     def _inputs(self, tokens: Sequence[int], features: Rows) -> Rows:
-        rows = np.stack([self._embed(token) for token in tokens])
-        # A row at a time: one product of all would be shared out to threads of BLAS, which then
-        # spin for a while on the cores that the next pass needs.
-        for i, feature in enumerate(features):
-            rows[i] += self._head.combine_feature @ feature[: self._width]
+        rows = self._combine_feature.times(features[:, : self._width])
+        for i, token in enumerate(tokens):
+            rows[i] += self._embed(token)
         return rows
 
     def _embed(self, token: int) -> Rows:
@@ -133,7 +136,7 @@ class HeadPasses:
         if known is None:
             if len(self._embedded) >= self._most_embedded:
                 self._embedded.clear()
-            row = self._embedding.rows([token])[0, : self._width]
-            known = self._head.combine_embedding @ row + self._head.bias
+            row = self._embedding.rows([token])[:, : self._width]
+            known = self._combine_embedding.times(row)[0] + self._bias
             self._embedded[token] = known
         return known

@@ -8,6 +8,7 @@ import numpy as np
 
 from spec_cpu.heads.medusa_file import MedusaHead
 from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.kernels import Matrix
 
 
 class MedusaPasses:
@@ -28,9 +29,7 @@ class MedusaPasses:
         self._head = head
         self._width = len(head.scale)
         self._heads = len(head.accuracy)
-        # Multiplied one at a time: a larger product would be shared out to threads of BLAS, which
-        # then spin on the cores that the next pass needs.
-        self._blocks = np.split(head.blocks, self._heads)
+        self._blocks = Matrix(head.blocks, context.model.library)
         self._positions = range(self._heads)
         self._seq_ids = [(0,)] * self._heads
 
@@ -48,8 +47,7 @@ class MedusaPasses:
         """
         head = self._head
         scaled = head.scale * feature[: self._width]
-        products = np.concatenate([block @ scaled for block in self._blocks])
-        hidden = _silu(products + head.bias).reshape(self._heads, -1)
+        hidden = _silu(self._blocks.times(scaled[None])[0] + head.bias).reshape(self._heads, -1)
         hidden += scaled
         self.context.truncate(0)
         return self.context.decode_embeddings(hidden, self._positions, self._seq_ids)

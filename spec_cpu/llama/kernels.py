@@ -10,8 +10,12 @@ from pathlib import Path
 from threading import Lock
 
 import llama_cpp  # noqa: F401 (maps the libraries that the kernels join)
+import numpy as np
+from numpy.typing import NDArray
 
 from spec_cpu.errors import KernelsError
+
+Rows = NDArray[np.float32]
 
 _MESSAGE_BYTES = 256
 _loading = Lock()
@@ -55,6 +59,41 @@ def accepting(library: Path | None) -> Iterator[None]:
                 kernels.spec_cpu_accept(False)
 
 
+class Matrix:
+    """A matrix to multiply rows with outside of llama.cpp's passes.
+
+    With the kernels its weights are kept in 8 bits. Without, or where they have no such size, rows
+    are multiplied one at a time: a larger product NumPy would share out to threads of BLAS, which
+    then spin for a while on the cores that the next pass needs.
+    """
+
+    def __init__(self, weights: Rows, library: Path | None) -> None:
+        """Prepare `weights`, (m, n), for the kernels in `library`; None: for NumPy."""
+        self._weights = np.ascontiguousarray(weights, np.float32)
+        self._kernels = None if library is None else _loaded[library.parent.name]
+        self._handle: int | None = None
+        if self._kernels is not None:
+            m, n = weights.shape
+            self._handle = self._kernels.spec_cpu_matrix(self._weights.ctypes.data, n, m)
+
+    def __del__(self) -> None:
+        if self._kernels is not None and self._handle:
+            self._kernels.spec_cpu_matrix_free(self._handle)
+
+    def times(self, rows: Rows) -> Rows:
+        """The product of each of `rows`, (r, n): (r, m)."""
+        products = np.empty((len(rows), len(self._weights)), np.float32)
+        if self._kernels is not None and self._handle:
+            rows = np.ascontiguousarray(rows)
+            self._kernels.spec_cpu_matrix_multiply(
+                self._handle, rows.ctypes.data, len(rows), products.ctypes.data
+            )
+        else:
+            for product, row in zip(products, rows, strict=True):
+                np.dot(self._weights, row, out=product)
+        return products
+
+
 def _open(library: Path) -> ctypes.CDLL:
     try:
         kernels = ctypes.CDLL(str(library))
@@ -67,6 +106,13 @@ def _open(library: Path) -> ctypes.CDLL:
     kernels.spec_cpu_accept.restype = None
     kernels.spec_cpu_isa.restype = ctypes.c_char_p
     kernels.spec_cpu_self_test.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    kernels.spec_cpu_matrix.argtypes = [pointer, size, size]
+    kernels.spec_cpu_matrix.restype = pointer
+    kernels.spec_cpu_matrix_free.argtypes = [pointer]
+    kernels.spec_cpu_matrix_free.restype = None
+    kernels.spec_cpu_matrix_multiply.argtypes = [pointer, pointer, size, pointer]
+    kernels.spec_cpu_matrix_multiply.restype = None
     return kernels
 
 

@@ -273,7 +273,7 @@ def test_a_session_weighs_trees_by_measured_costs(readable: tuple[Path, Path]) -
         costs = session.costs
     assert costs is not None
     assert costs.draft_step > 0
-    assert costs.draft_catch_up == costs.draft_window == 0
+    assert costs.draft_window == 0
     assert len(costs.passes) == defaults.MAX_TREE_NODES + 1
 
 

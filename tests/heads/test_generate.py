@@ -116,7 +116,9 @@ def user_turn(talker: Model, shard: Shard, seq: int) -> str:
     roles = list(shard.roles[seq])
     first = roles.index(USER)
     end = first + [*(role == USER for role in roles[first:]), False].index(False)
-    return b"".join(map(talker.vocab.piece, map(int, shard.tokens[seq, first:end]))).decode().strip()
+    return (
+        b"".join(map(talker.vocab.piece, map(int, shard.tokens[seq, first:end]))).decode().strip()
+    )
 
 
 def test_prompts_without_room_for_an_answer_are_left_out(talker: Model, tmp_path: Path) -> None:

@@ -96,11 +96,11 @@ def test_llama_cpp_computes_the_definition(tmp_path: Path, n_head_kv: int) -> No
         passes = HeadPasses(read_head(path), context, embedding)
         passes.take_in(TOKENS[:-1], features[:-1])
         rows = inputs(TOKENS, features.astype(float))
-        logits = passes.step(TOKENS[-1], features[-1])
+        logits = passes.step(TOKENS[-1:], features[-1:])
         # Then deeper, where the head's own hidden state stands for the feature.
         for token in DRAFTED:
             expected, hidden = forward(weights, rows)
             np.testing.assert_allclose(logits, expected[-1], atol=0.05)
             np.testing.assert_allclose(passes.feature, hidden[-1], atol=0.03)
             rows = np.vstack([rows, inputs([token], hidden[-1:])])
-            logits = passes.step(token, passes.feature)
+            logits = passes.step([token], passes.feature[None])
