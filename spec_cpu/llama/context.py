@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 import llama_cpp
@@ -73,8 +73,6 @@ class Context:
         self.n_seq = n_seq
         self.max_outputs = min(max_outputs, self.n_batch)
         self.threads = machine.physical_cores() if threads is None else threads
-        self._n_vocab = model.vocab.n
-        self._n_embd = model.n_embd
         _check_memory(model, n_ctx, self.n_batch)
         self.hidden = hidden
         self._handle: int | None = self._create(n_seq, unified, flash)
@@ -82,8 +80,8 @@ class Context:
         self._memory = llama_cpp.llama_get_memory(self._handle)
         self._batch = _Batch(self.n_batch, n_seq)
         self._embedding_batch: _Batch | None = None
-        self._view: Rows = np.empty((0, self._n_vocab), np.float32)
-        self._view_address = 0
+        self._logits = _Output(_logits_address, self.max_outputs, model.vocab.n)
+        self._hidden = _Output(_hidden_address, self.max_outputs, model.n_embd)
 
     def _create(self, n_seq: int, unified: bool, flash: bool) -> int:
         params = llama_cpp.llama_context_default_params()
@@ -122,7 +120,8 @@ class Context:
     def close(self) -> None:
         """Free the cache. A second call does nothing."""
         if self._handle is not None:
-            self._view = np.empty((0, self._n_vocab), np.float32)
+            self._logits.forget()
+            self._hidden.forget()
             llama_cpp.llama_free(self._handle)
             self._handle = None
 
@@ -202,19 +201,12 @@ class Context:
         status = llama_cpp.llama_decode(self.handle, batch)
         if status:
             raise ContextError(self._failure(status, batch.n_tokens))
-        return self._logits(rows) if rows else self._view[:0]
+        return self._logits.rows(self.handle, rows)
 
     def _failure(self, status: int, n: int) -> str:
         if status == _NO_SLOT:
             return f"the context of {self.n_ctx:,} tokens has no room for {n} more: raise --ctx"
         return f"llama.cpp failed to decode ({log.last_error() or f'status {status}'})"
-
-    def _logits(self, rows: int) -> Rows:
-        address = _logits_address(self._handle)
-        if address != self._view_address:
-            self._view = _float_view(address, self.max_outputs, self._n_vocab)
-            self._view_address = address
-        return self._view[:rows]
 
     def hidden_rows(self, rows: int) -> Rows:
         """The final hidden states (after the last norm) of the first `rows` output rows.
@@ -223,10 +215,9 @@ class Context:
             float32, (rows, n_embd): a view with the same lifetime as `decode`'s. Only for a
             context made with `hidden=True`.
         """
-        address = _hidden_address(self.handle) if self._gives_hidden else None
-        if not address:
+        if not self._gives_hidden:
             raise ContextError("this context keeps no hidden states: make it with hidden=True")
-        return _float_view(address, rows, self._n_embd)
+        return self._hidden.rows(self.handle, rows)
 
     def truncate(self, n: int, *, seq_id: int = 0) -> bool:
         """Forget every token of a sequence from position `n` on.
@@ -314,9 +305,29 @@ class _Batch:
         self._known_ids[i] = tuple(ids)
 
 
-def _float_view(address: int, rows: int, columns: int) -> Rows:
-    buffer = (ctypes.c_float * (rows * columns)).from_address(address)
-    return np.ctypeslib.as_array(buffer).reshape(rows, columns)
+class _Output:
+    """A buffer of llama.cpp's own that passes leave their rows in."""
+
+    def __init__(self, address_of: Callable[[int], int], most: int, columns: int) -> None:
+        """Up to `most` rows of `columns` floats, at what `address_of` says of a context."""
+        self._address_of = address_of
+        self._shape = most, columns
+        self.forget()
+
+    def forget(self) -> None:
+        """It is not there any more."""
+        self._address = 0
+        self._view: Rows = np.empty((0, self._shape[1]), np.float32)
+
+    def rows(self, handle: int, n: int) -> Rows:
+        """The first `n` rows that the last pass of the context `handle` left: a view."""
+        address = self._address_of(handle)
+        if address and address != self._address:
+            most, columns = self._shape
+            buffer = (ctypes.c_float * (most * columns)).from_address(address)
+            self._view = np.ctypeslib.as_array(buffer).reshape(self._shape)
+            self._address = address
+        return self._view[:n]
 
 
 def _check_range(name: str, value: int, most: int) -> None:
