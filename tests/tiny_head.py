@@ -73,6 +73,8 @@ def eagle_weights(
     mixing = rng.standard_normal((n, n)) * n**-0.5
     return EagleWeights(
         tokens=kept.astype(np.int32),
+        feature_scale=np.ones(n, np.float32),
+        embedding_scale=np.ones(n, np.float32),
         combine_feature=(feature * mixing).astype(np.float32),
         combine_embedding=np.eye(n, dtype=np.float32),
         bias=np.zeros(n, np.float32),

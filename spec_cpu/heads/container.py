@@ -33,6 +33,7 @@ OUTPUT = "token_embd.weight"  # tied: llama.cpp takes it for the output, too
 OUTPUT_NORM = "output_norm.weight"
 
 _KEY = "spec_cpu.head."
+_LARGEST = 127  # of 8 bits
 _ARCHITECTURE = "llama"
 
 
@@ -88,6 +89,13 @@ class HeadWriter:
         self._writer.add_key_value(
             f"{_KEY}{key}", values.tolist(), gguf.GGUFValueType.ARRAY, sub_type=kind
         )
+
+    def in_8_bits(self, key: str, values: Floats) -> None:
+        """Add a matrix under `key`, each row in whole numbers and a scale. See `rows_in_8_bits`."""
+        scales = np.abs(values).max(axis=1) / np.float32(_LARGEST)
+        scales[scales == 0.0] = 1.0
+        self.array(key, np.rint(values / scales[:, None]).astype(np.int8).ravel())
+        self.array(f"{key}_scales", scales)
 
     def output(self, values: Floats) -> None:
         """Add the output: (V, n), a row for each of the label's tokens."""
@@ -211,6 +219,13 @@ def numbers(file: GgufFile, key: str, dtype: DTypeLike, n: int | None = None) ->
     if values is None or not len(values) or len(values) != (n or len(values)):
         raise damaged(file.path, f"{_KEY}{key} is missing, or not of the right size")
     return values
+
+
+def rows_in_8_bits(file: GgufFile, key: str, rows: int, columns: int) -> Floats:
+    """The matrix that `HeadWriter.in_8_bits` added: float32, (rows, columns). Errors: `numbers`."""
+    values = numbers(file, key, np.int8, rows * columns).reshape(rows, columns)
+    matrix: Floats = values * numbers(file, f"{key}_scales", np.float32, rows)[:, None]
+    return matrix
 
 
 def damaged(path: Path, cause: str) -> ModelError:

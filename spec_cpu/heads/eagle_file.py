@@ -17,6 +17,7 @@ from spec_cpu.heads.container import (
     Sizes,
     numbers,
     read_label,
+    rows_in_8_bits,
     written,
 )
 from spec_cpu.heads.identity import HeadTarget
@@ -28,17 +29,19 @@ class EagleWeights:
     """An EAGLE head: a transformer block over (feature, embedding of the next token).
 
     Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty". The input
-    at position i is `combine_feature @ f_i + combine_embedding @ e(t_{i+1}) + bias`, where f_i is
-    the target's hidden state after its last norm and e the target's own embedding; the logits
-    predict t_{i+2}, and the hidden state after `output_norm` stands for f_{i+1}.
+    at position i is `combine_feature @ (feature_scale * f_i) + combine_embedding @
+    (embedding_scale * e(t_{i+1})) + bias`, where f_i is the target's hidden state after its last
+    norm and e the target's own embedding; the logits predict t_{i+2}, and the hidden state after
+    `output_norm` stands for f_{i+1}.
 
     Matrices are float32 arrays (outputs, inputs); n is the width of head and target. Queries and
     keys are as llama.cpp's llama models have them: rotation turns adjacent pairs of elements.
 
     Attributes:
         tokens: int32, (V,): the target's id of each output, all different.
-        combine_feature, combine_embedding: (n, n). bias: (n,). In float16 in the file; the bias in
-            float32.
+        feature_scale, embedding_scale: (n,): with them all of an input is of the same size, so that
+            8 bits are enough.
+        combine_feature, combine_embedding: (n, n), in 8 bits in the file. bias: (n,).
         output: (V, n): a row for each of `tokens`.
         output_norm, attn_norm, ffn_norm: (n,).
         attn_q, attn_output: (n, n). attn_k, attn_v: (n / n_head * n_head_kv, n).
@@ -50,6 +53,8 @@ class EagleWeights:
     """
 
     tokens: Ids
+    feature_scale: Floats
+    embedding_scale: Floats
     combine_feature: Floats
     combine_embedding: Floats
     bias: Floats
@@ -82,6 +87,7 @@ class EagleWeights:
             "ffn_gate": (n_ff, n),
             "ffn_up": (n_ff, n),
             "ffn_down": (n, n_ff),
+            **dict.fromkeys(("feature_scale", "embedding_scale"), (n,)),
             **dict.fromkeys(("output_norm", "attn_norm", "ffn_norm"), (n,)),
             **dict.fromkeys(("combine_feature", "combine_embedding"), (n, n)),
             **dict.fromkeys(("attn_q", "attn_output"), (n, n)),
@@ -95,6 +101,8 @@ class EagleWeights:
 
 _MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 _NORMS = ("attn_norm", "ffn_norm")
+_VECTORS = ("feature_scale", "embedding_scale", "bias")
+_COMBINED = ("combine_feature", "combine_embedding")
 
 
 def write_eagle(
@@ -132,9 +140,10 @@ def write_eagle(
     )
     label = Label(EAGLE, target, weights.tokens, acceptance, card)
     with written(path, label, sizes, quantization) as head:
-        combine = np.hstack([weights.combine_feature, weights.combine_embedding])
-        head.array("combine", combine.astype(np.float16).view(np.uint16).ravel())
-        head.array("combine_bias", weights.bias)
+        for name in _VECTORS:
+            head.array(name, getattr(weights, name))
+        for name in _COMBINED:
+            head.in_8_bits(name, getattr(weights, name))
         head.output(weights.output)
         head.exact(OUTPUT_NORM, weights.output_norm)
         for name in _NORMS:
@@ -148,12 +157,14 @@ class EagleHead:
     """What its file says beside the weights that llama.cpp runs.
 
     Attributes:
-        combine_feature, combine_embedding: float32, (n, n). bias: float32, (n,). See
-            `EagleWeights`.
+        feature_scale, embedding_scale, bias: float32, (n,). combine_feature, combine_embedding:
+            float32, (n, n). See `EagleWeights`.
     """
 
     path: Path
     label: Label
+    feature_scale: Floats
+    embedding_scale: Floats
     combine_feature: Floats
     combine_embedding: Floats
     bias: Floats
@@ -163,12 +174,9 @@ def read_eagle(file: GgufFile) -> EagleHead:
     """Raises ModelError: no head, a later version, or damaged."""
     label = read_label(file)
     n = label.target.n_embd
-    combine = numbers(file, "combine", np.uint16, 2 * n * n).view(np.float16)
-    feature, embedding = np.hsplit(combine.reshape(n, 2 * n).astype(np.float32), 2)
     return EagleHead(
         path=file.path,
         label=label,
-        combine_feature=np.ascontiguousarray(feature),
-        combine_embedding=np.ascontiguousarray(embedding),
-        bias=numbers(file, "combine_bias", np.float32, n),
+        **{name: numbers(file, name, np.float32, n) for name in _VECTORS},
+        **{name: rows_in_8_bits(file, name, n, n) for name in _COMBINED},
     )

@@ -18,10 +18,10 @@ def eagle_weights(
 ) -> EagleWeights:
     """The weights of `net` as a head's file has them.
 
-    In training features and embeddings are divided by `scales` before they are combined: here that
-    is in the matrices. Queries and keys need no other order: both sides turn neighbouring pairs.
+    Queries and keys need no other order: both sides turn neighbouring pairs.
 
     Args:
+        scales: what features and embeddings are divided by in training.
         tokens: (V',) the target's id of each output.
         n_ctx: the longest text that it is meant for.
     """
@@ -32,8 +32,10 @@ def eagle_weights(
     feature, embedding = net.combine.weight.chunk(2, 1)
     return EagleWeights(
         tokens=tokens,
-        combine_feature=_array(feature / scales.features),
-        combine_embedding=_array(embedding / scales.embeddings),
+        feature_scale=_array(1.0 / scales.features),
+        embedding_scale=_array(1.0 / scales.embeddings),
+        combine_feature=_array(feature),
+        combine_embedding=_array(embedding),
         bias=_array(net.combine.bias),
         output=_array(net.output.weight),
         output_norm=_array(net.output_norm.weight),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spec_cpu.heads.container import (
     MEDUSA,
@@ -19,6 +18,7 @@ from spec_cpu.heads.container import (
     damaged,
     numbers,
     read_label,
+    rows_in_8_bits,
     written,
 )
 from spec_cpu.heads.identity import HeadTarget
@@ -26,7 +26,6 @@ from spec_cpu.llama.tensors import GgufFile
 
 _IDLE = 2  # the width of all that llama.cpp's block has and nothing comes of
 _CONTEXT = 32
-_LARGEST = 127  # of 8 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +111,9 @@ def write_medusa(
         n_ctx=_CONTEXT,
     )
     label = Label(MEDUSA, target, weights.tokens, acceptance, card)
-    blocks, scales = _in_8_bits(weights.blocks.reshape(-1, n))
     with written(path, label, sizes, quantization) as head:
         head.array("scale", weights.scale)
-        head.array("blocks", blocks.ravel())
-        head.array("block_scales", scales)
+        head.in_8_bits("blocks", weights.blocks.reshape(-1, n))
         head.array("block_bias", weights.bias.ravel())
         head.array("accuracy", weights.accuracy.ravel())
         head.output(weights.output)
@@ -127,13 +124,6 @@ def write_medusa(
             head.exact(f"blk.0.{name}.weight", np.zeros((_IDLE, n), np.float32))
         for name in ("attn_output", "ffn_down"):
             head.exact(f"blk.0.{name}.weight", np.zeros((n, _IDLE), np.float32))
-
-
-def _in_8_bits(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Each row in whole numbers, and what they are multiplied by."""
-    scales = np.abs(rows).max(axis=1) / np.float32(_LARGEST)
-    scales[scales == 0.0] = 1.0
-    return np.rint(rows / scales[:, None]).astype(np.int8), scales
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +153,11 @@ def read_medusa(file: GgufFile) -> MedusaHead:
     accuracy = numbers(file, "accuracy", np.float32)
     if rows % n or len(accuracy) % (rows // n):
         raise damaged(file.path, "its heads do not fit its target")
-    scales = numbers(file, "block_scales", np.float32, rows)
-    blocks = numbers(file, "blocks", np.int8, rows * n).reshape(rows, n)
     return MedusaHead(
         path=file.path,
         label=label,
         scale=numbers(file, "scale", np.float32, n),
-        blocks=blocks * scales[:, None],
+        blocks=rows_in_8_bits(file, "blocks", rows, n),
         bias=bias,
         accuracy=accuracy.reshape(rows // n, -1),
     )

@@ -29,8 +29,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_written_is_read(target: Path, tmp_path: Path, quantization: str) -> None:
     tokens = [9, 4, 30, 5]
     weights = tiny_head.eagle_weights(target, tokens=tokens, feature=0.5)
-    bias = np.linspace(-1, 1, 64, dtype=np.float32)
-    weights = replace(weights, bias=bias)
+    weights = replace(weights, bias=np.linspace(-1, 1, 64, dtype=np.float32))
     path = tmp_path / "head.gguf"
     with Model(target) as model:
         made_for = HeadTarget.of(model)
@@ -49,10 +48,12 @@ def test_what_is_written_is_read(target: Path, tmp_path: Path, quantization: str
     assert (head.label.kind, head.label.target, head.label.card) == ("eagle", made_for, "on sand")
     assert head.label.acceptance == (0.5, 0.25)
     assert head.label.tokens.tolist() == sorted(tokens)
-    half = np.float16
-    np.testing.assert_array_equal(head.combine_feature, weights.combine_feature.astype(half))
-    np.testing.assert_array_equal(head.combine_embedding, weights.combine_embedding.astype(half))
-    np.testing.assert_array_equal(head.bias, bias)
+    for vector in ("feature_scale", "embedding_scale", "bias"):
+        np.testing.assert_array_equal(getattr(head, vector), getattr(weights, vector))
+    for matrix in ("combine_feature", "combine_embedding"):
+        written = getattr(weights, matrix)
+        off = np.abs(getattr(head, matrix) - written).max(axis=1)
+        assert (off <= 0.51 / 127 * np.abs(written).max(axis=1)).all()
     output = find_tensor(path, "token_embd.weight").rows(range(4))
     order = weights.tokens.argsort()
     error = {"F16": 1e-3, "Q8_0": 5e-3, "Q4_0": 0.1}[quantization]
@@ -127,8 +128,9 @@ def edited(path: Path, out: Path, **changed: object) -> Path:
         ({"tokens": [-1, 6, 7]}, "the target's"),
         ({"tokens": [5, 6]}, "output does not fit"),
         ({"tokens": None}, "spec_cpu.head.tokens is missing"),
-        ({"combine": [1, 2, 3]}, "spec_cpu.head.combine is missing, or not"),
-        ({"combine_bias": None}, "spec_cpu.head.combine_bias"),
+        ({"bias": [1.0, 2.0, 3.0]}, "spec_cpu.head.bias is missing, or not"),
+        ({"combine_feature": None}, "spec_cpu.head.combine_feature is missing"),
+        ({"combine_embedding_scales": None}, "spec_cpu.head.combine_embedding_scales"),
         ({"target_fingerprint": None}, "lacks spec_cpu.head.target.fingerprint"),
         ({"target_n_embd": None}, "lacks spec_cpu.head.target.n_embd"),
     ],

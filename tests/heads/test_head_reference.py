@@ -12,7 +12,7 @@ import tiny_head
 from numpy.typing import NDArray
 
 from spec_cpu.draft.head_passes import HeadPasses
-from spec_cpu.heads.eagle_file import EagleWeights, write_eagle
+from spec_cpu.heads.eagle_file import EagleHead, EagleWeights, write_eagle
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.context import Context
@@ -75,25 +75,29 @@ def test_llama_cpp_computes_the_definition(tmp_path: Path, n_head_kv: int) -> No
         attn_k=weights.attn_k[:kv],
         attn_v=weights.attn_v[:kv],
         bias=np.linspace(-0.2, 0.2, 64, dtype=np.float32),
+        feature_scale=np.linspace(0.5, 1.5, 64, dtype=np.float32),
+        embedding_scale=np.linspace(2.0, 0.5, 64, dtype=np.float32),
         rope_base=5e3,
         norm_eps=1e-4,
     )
     path = tmp_path / "h.gguf"
     with Model(target) as model:
         write_eagle(path, weights, HeadTarget.of(model), quantization="F16")
+    head = read_head(path)
+    assert isinstance(head, EagleHead)
     embedding = find_tensor(target, "token_embd.weight")
     features = np.random.default_rng(1).standard_normal((len(TOKENS), 64)).astype(np.float32)
 
     def inputs(tokens: list[int], features: NDArray[np.floating]) -> Floats:
         embedded = embedding.rows(tokens).astype(float)
-        rows: Floats = features @ weights.combine_feature.T + embedded @ weights.combine_embedding.T
-        return rows + weights.bias
+        rows: Floats = (features * head.feature_scale) @ head.combine_feature.T
+        return rows + (embedded * head.embedding_scale) @ head.combine_embedding.T + head.bias
 
     with (
         Model(path) as model,
         Context(model, n_ctx=64, threads=1, hidden=True, flash=False, max_outputs=1) as context,
     ):
-        passes = HeadPasses(read_head(path), context, embedding)
+        passes = HeadPasses(head, context, embedding)
         passes.take_in(TOKENS[:-1], features[:-1])
         rows = inputs(TOKENS, features.astype(float))
         logits = passes.step(TOKENS[-1:], features[-1:])
