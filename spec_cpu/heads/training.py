@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.heads.batches import Batch, Vocabulary, batch_of, batches_of
 from spec_cpu.heads.held_out import Acceptance, accepted, mixed
+from spec_cpu.heads.loss import soft_cross_entropy
 from spec_cpu.heads.shards import ShardStore
 
 BATCH = 4  # conversations
@@ -260,13 +261,15 @@ class Trainer:
         chosen = weights > 0
         weights = weights[chosen]
         hidden = hidden[chosen]
-        logits = self.pupil.output(hidden)
-        chances, ids = batch.chances[chosen], batch.ids[chosen].clamp_min(0)
-        logs = logits.gather(1, ids).float() - logits.float().logsumexp(1, keepdim=True)
-        entropy = -(chances * logs).sum(1)
-        losses = (entropy + self.pupil.extra_loss(hidden, batch.next_features[chosen])) * weights
-        mean: Tensor = losses.sum() / weights.sum().clamp_min(1e-6)
-        return mean
+        extra = self.pupil.extra_loss(hidden, batch.next_features[chosen]) * weights
+        mean: Tensor = extra.sum() / weights.sum().clamp_min(1e-6)
+        return mean + soft_cross_entropy(
+            hidden,
+            self.pupil.output.weight,
+            batch.ids[chosen].clamp_min(0),
+            batch.chances[chosen],
+            weights,
+        )
 
     def _optimizer(self) -> torch.optim.AdamW:
         output = [self.pupil.output.weight]
