@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+QUERIES = 256  # whose scores are held at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +125,48 @@ class KeysValues:
 def _attend_steps(q: Tensor, steps: list[KeysValues]) -> Tensor:
     """Attention of step s: to step 1 at least s - 1 tokens back, to each later step at one token.
 
-    The token that step m stands at, seen from position i in step s, is i - (s - m).
+    The token that step m stands at, seen from position i in step s, is i - (s - m). Some queries at
+    a time, and their scores anew on the way back: all at once would take gigabytes.
     """
-    scale = q.shape[-1] ** -0.5
-    s, length = len(steps), q.shape[2]
-    first = steps[0]
-    scores = (q @ first.k.transpose(-1, -2)) * scale
-    far = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(2 - s)
-    scores = scores.masked_fill(far, -1e9)
+    first, s = steps[0], len(steps)
     shifted = [_shifted(step, s - m) for m, step in enumerate(steps[1:], start=2)]
-    near = torch.stack([(q * step.k).sum(-1) * scale for step in shifted], -1)
-    weights = torch.cat((scores, near), -1).float().softmax(-1).to(q.dtype)
-    out = weights[..., :length] @ first.v
-    for m, step in enumerate(shifted):
-        out = out + weights[..., length + m, None] * step.v
-    return out
+    near_k, near_v = (
+        torch.stack([x.k for x in shifted], -2),
+        torch.stack([x.v for x in shifted], -2),
+    )
+    blocks: list[Tensor] = []
+    for begin in range(0, q.shape[2], QUERIES):
+        rows = slice(begin, begin + QUERIES)
+        known = max(1, min(begin + QUERIES, q.shape[2]) - (s - 1))  # tokens that the last one sees
+        blocks.append(
+            checkpoint(
+                _attend,
+                q[:, :, rows],
+                first.k[:, :, :known],
+                first.v[:, :, :known],
+                near_k[:, :, rows],
+                near_v[:, :, rows],
+                begin - (s - 1),
+                use_reentrant=False,
+            )
+        )
+    return torch.cat(blocks, 2)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, near_k: Tensor, near_v: Tensor, last: int) -> Tensor:
+    """Attention of (B, heads, R, n_rot) queries to tokens, and to M more of each one's own.
+
+    Args:
+        k, v: (B, heads, T, n_rot): query i sees those up to `last` + i.
+        near_k, near_v: (B, heads, R, M, n_rot).
+    """
+    far = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(last + 1)
+    scores = (q @ k.transpose(-1, -2)).masked_fill(far, -1e9)
+    near = (q[..., None, :] * near_k).sum(-1)
+    both = torch.cat((scores, near), -1).float() * q.shape[-1] ** -0.5
+    weights = both.softmax(-1).to(q.dtype)
+    out: Tensor = weights[..., : k.shape[2]] @ v
+    return out + (weights[..., k.shape[2] :, None] * near_v).sum(-2)
 
 
 def _shifted(step: KeysValues, n: int) -> KeysValues:

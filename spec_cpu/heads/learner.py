@@ -11,12 +11,13 @@ from spec_cpu import machine
 from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.heads.batches import Vocabulary, batches_of
 from spec_cpu.heads.container import EAGLE, MEDUSA
-from spec_cpu.heads.eagle import EagleShape
+from spec_cpu.heads.eagle import QUERIES, EagleShape
 from spec_cpu.heads.eagle_file import write_eagle
 from spec_cpu.heads.eagle_pupil import EaglePupil, Scales
 from spec_cpu.heads.export import eagle_weights, medusa_weights
 from spec_cpu.heads.held_out import Acceptance
 from spec_cpu.heads.identity import HeadTarget
+from spec_cpu.heads.loss import ROWS
 from spec_cpu.heads.medusa import HEADS
 from spec_cpu.heads.medusa_file import write_medusa
 from spec_cpu.heads.start import eagle_net, embeddings, medusa_pupil, shape_of
@@ -26,7 +27,8 @@ from spec_cpu.llama.model import Model
 
 _LIBRARIES = 7e8  # bytes that torch and llama.cpp take before anything is learnt
 _A_WEIGHT = 20  # bytes: it, its gradient, two moments, and the best so far
-_AN_OUTPUT = 12  # bytes: a logit of a row, its gradient, and what the loss makes of it
+_A_LOGIT = 12  # bytes: it, its gradient, and what the loss makes of it
+_A_SCORE = 16  # bytes: of a query for a key, likewise
 _AN_ACTIVATION = 60  # likewise, of all else that is as wide as a feature
 
 
@@ -86,7 +88,8 @@ def eagle_learner(target: Model, work: Work) -> Learner:
     settings = Settings()
     vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
     shape = shape_of(target, len(vocabulary.tokens))
-    _check_memory(target, work, _eagle_size(shape), settings.depth, shape.n_vocab, shape.n_ff)
+    size = _eagle_size(shape)
+    _check_memory(target, work, size, settings.depth, shape.n_vocab, shape.n_ff, shape.n_head)
     net = eagle_net(target, shape, vocabulary.tokens, work.seed)
     table = embeddings(target)
     pupil = EaglePupil(net, table, Scales.of(work.data, vocabulary, table))
@@ -111,7 +114,7 @@ def medusa_learner(target: Model, work: Work) -> Learner:
     settings = Settings(depth=HEADS, deepen=0.0)
     vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
     n, outputs = target.n_embd, len(vocabulary.tokens)
-    _check_memory(target, work, n * (HEADS * n + outputs), HEADS, outputs, 0)
+    _check_memory(target, work, n * (HEADS * n + outputs), HEADS, outputs, n_ff=0, n_head=0)
     pupil = medusa_pupil(target, vocabulary.tokens, sample_features(work.data))
     made_for = HeadTarget.of(target)
 
@@ -149,13 +152,14 @@ def _eagle_size(shape: EagleShape) -> int:
 
 
 def _check_memory(
-    target: Model, work: Work, weights: int, depth: int, outputs: int, n_ff: int
+    target: Model, work: Work, weights: int, depth: int, outputs: int, n_ff: int, n_head: int
 ) -> None:
     """Raises ContextError: too little memory to train so many weights, `depth` steps deep."""
     d = target.n_embd
-    rows = BATCH * work.data.manifest().length * depth
-    activations = rows * (_AN_OUTPUT * outputs + _AN_ACTIVATION * (d + n_ff))
-    needed = _LIBRARIES + _A_WEIGHT * weights + activations + 2 * target.vocab.n * d
+    length = work.data.manifest().length
+    activations = BATCH * length * depth * _AN_ACTIVATION * (d + n_ff)
+    at_a_time = ROWS * _A_LOGIT * outputs + BATCH * n_head * QUERIES * length * _A_SCORE
+    needed = _LIBRARIES + _A_WEIGHT * weights + activations + at_a_time + 2 * target.vocab.n * d
     available = machine.available_memory()
     if available is not None and needed > available:
         raise ContextError(

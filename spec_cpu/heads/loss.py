@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_ROWS = 512  # whose logits are held at a time
+ROWS = 512  # whose logits are held at a time
 _LEAST = 1e-6  # sum of weights: a batch may have nothing to learn from
 
 
@@ -42,8 +42,8 @@ class _SoftCrossEntropy(torch.autograd.Function):  # type: ignore[misc]
         shares = (weights / weights.sum().clamp_min(_LEAST))[:, None]
         to_hidden, to_output = torch.empty_like(hidden), torch.zeros_like(output)
         loss = torch.zeros((), dtype=output.dtype)
-        for begin in range(0, len(hidden), _ROWS):
-            rows = slice(begin, begin + _ROWS)
+        for begin in range(0, len(hidden), ROWS):
+            rows = slice(begin, begin + ROWS)
             p = chances[rows] * shares[rows]
             logits = (inputs[rows] @ matrix.T).to(output.dtype)
             logits -= logits.amax(1, keepdim=True)

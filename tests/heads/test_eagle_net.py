@@ -7,6 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from spec_cpu.heads import eagle
 from spec_cpu.heads.eagle import EagleNet, EagleShape, KeysValues
 
 Array = NDArray[np.float64]
@@ -70,7 +71,11 @@ class Reference:
         return out
 
 
-def test_step_s_is_the_sth_token_of_a_chain_from_every_position(net: EagleNet) -> None:
+@pytest.mark.parametrize("queries", [1, 4, 256])
+def test_step_s_is_the_sth_token_of_a_chain_from_every_position(
+    net: EagleNet, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eagle, "QUERIES", queries)
     rng = np.random.default_rng(0)
     features = rng.standard_normal((2, LENGTH, SHAPE.n_embd))
     embeddings = rng.standard_normal((2, LENGTH, SHAPE.n_embd))

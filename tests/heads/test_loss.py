@@ -19,7 +19,7 @@ def plain(hidden: Tensor, output: Tensor, ids: Tensor, chances: Tensor, weights:
 
 @pytest.mark.parametrize("rows", [1, 7, 512])
 def test_value_and_slopes_are_the_formulas(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "_ROWS", rows)
+    monkeypatch.setattr(losses, "ROWS", rows)
     random = torch.Generator().manual_seed(rows)
     ids = torch.stack([torch.randperm(VOCABULARY, generator=random)[:LIKELIEST] for _ in range(N)])
     ids[:, -2:] = 0  # as tokens that the head lacks: without a probability
