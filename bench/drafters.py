@@ -1,10 +1,10 @@
 """Every way to draft for one target, on the same prompts: one table.
 
-    python bench/drafters.py TARGET.gguf NAME=DRAFT[:SHAPE] ... [--temp T] [--limit N] [-n TOKENS]
+    python bench/drafters.py TARGET.gguf NAME=DRAFT[:SHAPE] ... [--temp T] [--limit N] [-n TOKENS] [-k K]
 
 DRAFT is what `--draft` takes, SHAPE what `--shape` takes, such as `"EAGLE-2 tree=head.gguf:tree"`.
 Each drafter answers every prompt in turn with plain decoding of the same session (A B A B, the same
-seeds, k chosen each cycle); a speedup is the median of the ratios with a 95 % interval (bootstrap).
+seeds, k chosen each cycle unless it is pinned); a speedup is the median of the ratios with a 95 % interval (bootstrap).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--temp", type=float, default=0.0)
     parser.add_argument("--limit", type=int, help="prompts of each category, at most")
     parser.add_argument("-n", type=int, default=defaults.BENCH_TOKENS, help="tokens an answer")
+    parser.add_argument("-k", type=int, help="tokens to draft a cycle; in a tree, nodes")
     parser.add_argument("--kernels", default="on")
     arguments = parser.parse_args()
     prompts = list(limited(read_prompts(PROMPTS), arguments.limit))
@@ -77,9 +78,9 @@ def measure(
         kernels=arguments.kernels,
         sampling=SamplingParams(temperature=arguments.temp),
     ) as session:
-        pins = (None, PLAIN)
+        pins = (arguments.k, PLAIN)
         rounds = run(session, prompts, pins=pins, max_tokens=arguments.n, seed=0)
-        return summarize(list(rounds), None)
+        return summarize(list(rounds), arguments.k)
 
 
 def overall(arm: Arm, result: Result) -> list[str]:
