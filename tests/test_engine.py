@@ -20,8 +20,9 @@ from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned, Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.verify import RULES
 
 N_VOCAB = 8

@@ -24,7 +24,7 @@ from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.schedule import Pinned
+from spec_cpu.pinned import Pinned
 from spec_cpu.tree import ROOT, TokenTree
 
 SAMPLES = 4_000

@@ -17,7 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 from spec_cpu.cost import Costs
-from spec_cpu.schedule import Outcome, Pinned, Scheduler
+from spec_cpu.pinned import Pinned
+from spec_cpu.schedule import Scheduler
+from spec_cpu.schedule_base import Outcome
 
 K = 8
 WIDTHS = np.arange(1, K + 2)

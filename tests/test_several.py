@@ -21,8 +21,10 @@ from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.drafting import Drafting
 from spec_cpu.drafts import Drafts, read_drafts
 from spec_cpu.errors import UsageError, VocabularyMismatchError
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule import Pinned, Schedule, Scheduler
+from spec_cpu.schedule import Scheduler
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.stats import DrafterStats, Stats
 from spec_cpu.verify import RULES
 from spec_cpu.weigh import Weigher

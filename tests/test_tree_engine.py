@@ -20,8 +20,9 @@ from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
-from spec_cpu.schedule import Outcome, Pinned, Schedule
+from spec_cpu.schedule_base import Outcome, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.verify import RULES
 

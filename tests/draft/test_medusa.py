@@ -30,8 +30,8 @@ from spec_cpu.heads.medusa_file import MedusaHead
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned
 from spec_cpu.tree import ROOT
 from spec_cpu.verify import RULES
 
