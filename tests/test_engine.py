@@ -118,6 +118,17 @@ def exact_pairs(path: Path, params: SamplingParams) -> dict[tuple[int, int], flo
     }
 
 
+def assert_exact(found: Counter[tuple[int, ...]], path: Path, params: SamplingParams) -> None:
+    """Next two tokens, as often as each pair was found, follow the target's distribution."""
+    exact, samples = exact_pairs(path, params), found.total()
+    assert {pair for pair in found if exact[pair] == 0} == set()
+    common = [pair for pair, chance in exact.items() if chance * samples >= 8]
+    observed = [found[pair] for pair in common]
+    expected = np.array([exact[pair] for pair in common])
+    expected *= sum(observed) / expected.sum()
+    assert stats.chisquare(observed, expected).pvalue > SURE
+
+
 @pytest.mark.parametrize(
     ("rule", "pipeline", "k"),
     [
