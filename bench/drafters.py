@@ -1,10 +1,11 @@
 """Every way to draft for one target, on the same prompts: one table.
 
-    python bench/drafters.py TARGET.gguf NAME=DRAFT[:SHAPE] ... [--temp T] [--limit N] [-n TOKENS] [-k K]
+    python bench/drafters.py TARGET.gguf NAME=DRAFT[:SHAPE] ... [-k K] [--temp T] [--limit N] [-n N]
 
 DRAFT is what `--draft` takes, SHAPE what `--shape` takes, such as `"EAGLE-2 tree=head.gguf:tree"`.
 Each drafter answers every prompt in turn with plain decoding of the same session (A B A B, the same
-seeds, k chosen each cycle unless it is pinned); a speedup is the median of the ratios with a 95 % interval (bootstrap).
+seeds, k chosen each cycle unless it is pinned); a speedup is the median of the ratios with a 95 %
+interval (bootstrap).
 """
 
 from __future__ import annotations

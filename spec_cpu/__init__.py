@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from spec_cpu.loading import load as load
     from spec_cpu.sampling import SamplingParams as SamplingParams
     from spec_cpu.session import Session as Session
-    from spec_cpu.session import Step as Step
     from spec_cpu.stats import Stats as Stats
+    from spec_cpu.steps import Step as Step
 
 __version__ = "0.1.0"
 __all__ = ["SamplingParams", "Session", "SpecCpuError", "Stats", "Step", "load"]
@@ -29,7 +29,7 @@ _HOMES = {
     "Session": "session",
     "SpecCpuError": "errors",
     "Stats": "stats",
-    "Step": "session",
+    "Step": "steps",
     "load": "loading",
 }
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from spec_cpu.draft.base import Drafter
 from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule import Outcome, Schedule
+from spec_cpu.schedule_base import Outcome, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.verify import Verdict
 

@@ -22,8 +22,9 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
 from spec_cpu.lookup import read_references
+from spec_cpu.progress import Progress
 from spec_cpu.sampling import SamplingParams
-from spec_cpu.session import Progress, Session
+from spec_cpu.session import Session
 from spec_cpu.verify import RULES
 
 

@@ -14,9 +14,7 @@ Nothing is random: the same observations lead to the same choices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -24,115 +22,12 @@ from spec_cpu.acceptance import Acceptance, Array, Confidence
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
+from spec_cpu.schedule_base import AGING, HOPELESS, MARGIN, NAP, Outcome, check_outcome, never_pays
 from spec_cpu.tree import TokenTree
 
 _PROBE = 2  # tokens in a probe, at most
 _GAIN = 1.04  # how much better another width must be
-MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
-HOPELESS = "no draft pays on this machine, even if every token were accepted"
-NAP = 16  # plain steps that are taken without weighing the choice again, at most
 _HOLD = (4.0, 20.0, 100.0)  # cycles that a width is expected to last: least, at first, most
-AGING = 0.01  # that a record promises more for each token since: what is never tried is not known
-_EXPECTED, _LEARNT = 0.5, 0.1  # of pinned blocks: accepted at first, and of each new one
-
-
-class Schedule(Protocol):
-    """What decides how many tokens are drafted in a cycle. See `Scheduler` and `weigh.Weigher`.
-
-    `next_k` comes before drafting, `worth` after it: how many of the first nodes of a tree of
-    chosen tokens the target should score. In between a drafter asks `worth_another` before each
-    token that it draws, or `worth_pass` before each of its passes where it grows a tree. `observe`
-    ends every cycle, whoever drafted in it.
-
-    Attributes:
-        by_confidence: does it ask how sure the draft is? Where not, a drafter need not work it out.
-        hopeless: will it never draft, whatever is accepted?
-        promise: tokens a second that the cycle should bring with what `next_k`, or `worth` after
-            it, said last; where k is pinned, tokens. For comparing several drafters' schedules.
-    """
-
-    by_confidence: bool
-    hopeless: bool
-
-    @property
-    def promise(self) -> float: ...
-
-    @property
-    def reason(self) -> str | None: ...
-
-    def next_k(self, room: int) -> int: ...
-
-    def worth_another(self, drafted: int, reach: float, confidence: float) -> bool: ...
-
-    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int: ...
-
-    def acceptance(self, confidence: float) -> float: ...
-
-    def worth(self, tree: TokenTree) -> int: ...
-
-    def observe(self, outcome: Outcome) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a cycle.
-
-    Attributes:
-        drafted: tokens that the target scored beside the last one of the text.
-        accepted: how many of them stayed.
-        seconds_draft: all of the draft's work.
-        seconds_target: the target's pass over `drafted` + 1 tokens.
-        tried: of each token whose parent stayed, how sure the draft was of it, and whether it
-            stayed, or would have.
-        own: False if another drafter drafted the tokens. `seconds_draft` and `tried` are still
-            this one's.
-    """
-
-    drafted: int
-    accepted: int
-    seconds_draft: float
-    seconds_target: float
-    tried: Sequence[tuple[float, bool]] = ()
-    own: bool = True
-
-
-class Pinned:
-    """Always drafts k tokens, or what there is room for: no choice and no cut.
-
-    Of several pinned drafters the one that promises most tokens drafts, whatever its time: a
-    look-up promises what it says of its tree, a model what its blocks brought lately.
-    """
-
-    reason = None
-    by_confidence = False
-    hopeless = False
-
-    def __init__(self, k: int) -> None:
-        self._k = k
-        self._brought = 1.0 + _EXPECTED * k  # tokens a cycle, lately
-        self.promise = self._brought
-
-    def next_k(self, room: int) -> int:
-        self.promise = self._brought
-        return max(0, min(self._k, room))
-
-    def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
-        return True
-
-    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
-        return len(layer)
-
-    def acceptance(self, confidence: float) -> float:
-        return confidence
-
-    def worth(self, tree: TokenTree) -> int:
-        if tree.confidence:
-            self.promise = 1.0 + sum(reaches(tree, self.acceptance))
-        return len(tree)
-
-    def observe(self, outcome: Outcome) -> None:
-        if outcome.own and outcome.drafted:
-            self._brought += _LEARNT * (outcome.accepted + 1 - self._brought)
 
 
 class Scheduler:
@@ -376,35 +271,3 @@ class Scheduler:
         """Seconds of a cycle with k drafted tokens, and of returning to the planned width."""
         back = self._costs.rebuild * (k != self._plan)
         return self._costs.cycle(k, changed=k != self._k) + back
-
-
-def never_pays(costs: Costs, margin: float, k_max: int) -> bool:
-    """Would no draft of up to `k_max` tokens pay even if all were accepted?
-
-    Args:
-        margin: cycles are taken to be so many times as cheap.
-    """
-    plain = costs.cycle(0, changed=False)
-    return all(
-        margin * (k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, k_max + 1)
-    )
-
-
-def reaches(tree: TokenTree, acceptance: Callable[[float], float]) -> list[float]:
-    """The chance of each node that it and all before it on its path are accepted.
-
-    Args:
-        acceptance: of a node that is reached, from the drafter's confidence in it.
-    """
-    found: list[float] = []
-    for parent, confidence in zip(tree.parents, tree.confidence, strict=True):
-        found.append((1.0 if parent < 0 else found[parent]) * acceptance(confidence))
-    return found
-
-
-def check_outcome(outcome: Outcome, k_max: int) -> None:
-    """Raises ValueError unless 0 <= accepted <= drafted <= `k_max`."""
-    if not 0 <= outcome.accepted <= outcome.drafted <= k_max:
-        raise ValueError(
-            f"{outcome.accepted} of {outcome.drafted} drafted tokens accepted: cannot be"
-        )

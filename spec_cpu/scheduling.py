@@ -12,8 +12,10 @@ from spec_cpu.cost_cache import known_or_measured
 from spec_cpu.draft.base import Drafter
 from spec_cpu.drafting import Drafting
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule import HOPELESS, Pinned, Schedule, Scheduler
+from spec_cpu.schedule import Scheduler
+from spec_cpu.schedule_base import HOPELESS, Schedule
 from spec_cpu.weigh import Weigher
 
 

@@ -3,58 +3,34 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
-from typing import Literal
 
 import numpy as np
 
 from spec_cpu import cost, defaults
 from spec_cpu.cost import Costs
-from spec_cpu.decode import Cycle, cycles
+from spec_cpu.decode import cycles
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
-from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence, PrefillProgress
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.progress import Progress, of_seconds
+from spec_cpu.reading import read_prompt
 from spec_cpu.rendering import Rendered, render
 from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.scheduling import Schedules
 from spec_cpu.stats import DrafterStats, Stats
-from spec_cpu.text import Origin, Piece, TextStream
+from spec_cpu.steps import Finish, Step, steps
+from spec_cpu.text import TextStream
 from spec_cpu.verify import RULES
 
 _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
-
-Finish = Literal["stop", "length", "context", "interrupted"]
-Progress = Callable[[str, int, int | None], None]
-"""Told (what is being done, how much is done, out of how much)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one cycle added to the answer.
-
-    Attributes:
-        pieces: text that may be shown, each with its origin. It can lag behind the tokens: behind
-            an unfinished character, or behind what could become a stop string.
-        tokens: the ids, cut after one that ends the answer.
-        cycle: acceptance and cost.
-        finish: why the answer ends here; None while it goes on.
-    """
-
-    pieces: list[Piece]
-    tokens: list[int]
-    cycle: Cycle
-    finish: Finish | None
-
-    @property
-    def text(self) -> str:
-        return "".join(piece.text for piece in self.pieces)
 
 
 class Session:
@@ -205,7 +181,18 @@ class Session:
             drafting = self._scheduled(drafters, k, tokens[-1], progress)
             rng = self._rng if seed is None else np.random.default_rng(seed)
             stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
-            for step in self._steps(drafting, tokens, max_tokens, stream, ignore_eos, rng):
+            decoded = cycles(
+                self._sequence,
+                drafting,
+                tokens,
+                pipeline=Pipeline(self._sampling_for(ignore_eos)),
+                rule=RULES[self.rule],
+                rng=rng,
+                max_tokens=max_tokens,
+            )
+            room, ends = self.n_ctx - len(tokens), self.target.vocab.end_tokens
+            for step in steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room):
+                self._count(step)
                 answer.append(step.text)
                 yield step
                 if this != self._answers:
@@ -224,6 +211,11 @@ class Session:
         if k and not self.drafters:
             raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
 
+    def _count(self, step: Step) -> None:
+        self.finish = step.finish or self.finish
+        for stats in (self.stats, self.total):
+            stats.add(step.cycle, len(step.tokens))
+
     def _keep(self, prompt: str | None, answer: list[str], stream: TextStream | None) -> None:
         """Book an answer that came to its end or was broken off; `prompt` None: no conversation."""
         if stream is not None:
@@ -232,52 +224,6 @@ class Session:
         if prompt is not None and text:
             self.messages.append(Message(role="user", content=prompt))
             self.messages.append(Message(role="assistant", content=text))
-
-    def _steps(
-        self,
-        drafting: Sequence[Drafting],
-        prompt: list[int],
-        max_tokens: int,
-        stream: TextStream,
-        ignore_eos: bool,
-        rng: np.random.Generator,
-    ) -> Iterator[Step]:
-        produced = 0
-        for cycle in cycles(
-            self._sequence,
-            drafting,
-            prompt,
-            pipeline=Pipeline(self._sampling_for(ignore_eos)),
-            rule=RULES[self.rule],
-            rng=rng,
-            max_tokens=max_tokens,
-        ):
-            pieces: list[Piece] = []
-            tokens: list[int] = []
-            ended = False
-            for token, origin in zip(cycle.tokens, _origins(cycle), strict=True):
-                tokens.append(token)
-                pieces += stream.push(token, origin)
-                ended = token in self.target.vocab.end_tokens or stream.stopped
-                if ended:
-                    break
-            produced += len(tokens)
-            finish = self._finish(ended, produced >= max_tokens, len(prompt) + produced)
-            if finish:
-                self.finish = finish
-                pieces += stream.finish(origin)
-            for stats in (self.stats, self.total):
-                stats.add(cycle, len(tokens))
-            yield Step(pieces, tokens, cycle, finish)
-            if finish:
-                return
-
-    def _finish(self, ended: bool, enough: bool, length: int) -> Finish | None:
-        if ended:
-            return "stop"
-        if enough:
-            return "length"
-        return "context" if length >= self.n_ctx else None
 
     def _sampling_for(self, ignore_eos: bool) -> SamplingParams:
         if not ignore_eos:
@@ -313,10 +259,7 @@ class Session:
         Nothing is timed where nobody is to draft.
         """
         start = perf_counter()
-        features, known = self._read(tokens, drafters, _labelled(progress, "reading the prompt"))
-        for drafter in drafters:
-            told = _labelled(progress, "reading the prompt (draft)")
-            drafter.begin(tokens, told, features=features)
+        known = read_prompt(self._sequence, tokens, drafters, progress)
         read = perf_counter()
         if drafters and len(tokens) > self._timed_to:
             self._plain_step = cost.plain_step(self._sequence, tokens[-1])
@@ -331,32 +274,11 @@ class Session:
             for drafter in self.drafters:
                 stats.by_drafter.setdefault(drafter.name, DrafterStats())
 
-    def _read(
-        self,
-        tokens: list[int],
-        drafters: Sequence[Drafter],
-        progress: PrefillProgress | None = None,
-    ) -> tuple[Rows | None, int]:
-        """Bring the target's cache to the prompt without its last token.
-
-        Returns:
-            The features that `drafters` want, and how many tokens were in the cache.
-        """
-        known = self._sequence.reuse(tokens[:-1])
-        wanted = max((drafter.feature_rows for drafter in drafters), default=0)
-        if not wanted:
-            self._sequence.prefill(tokens[known:-1], progress)
-            return None, known
-        # One more is evaluated: what follows it is new, and the draft learns what from its feature.
-        known = self._sequence.reuse(tokens[: max(0, known - 1)])
-        rows = self._sequence.prefill_hidden(tokens[known:-1], wanted, progress)
-        return rows, known
-
     def _scheduled(
         self, drafters: Sequence[Drafter], k: int | None, last: int, progress: Progress | None
     ) -> list[Drafting]:
         start = perf_counter()
-        told = _seconds(progress, "measuring this machine")
+        told = of_seconds(progress, "measuring this machine")
         drafting = self._schedules.drafting(drafters, k, last, told)
         for stats in (self.stats, self.total):
             stats.calibrate += perf_counter() - start
@@ -416,28 +338,6 @@ class Session:
             )
         sentence = self.target.vocab.tokenize(_NEUTRAL)
         tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
-        features, _ = self._read(tokens, self.drafters)
-        for drafter in self.drafters:
-            drafter.begin(tokens, features=features)
-        told = _seconds(progress, "measuring this machine")
+        read_prompt(self._sequence, tokens, self.drafters)
+        told = of_seconds(progress, "measuring this machine")
         return self._schedules.measured(max_width, tokens[-1], told)
-
-
-def _origins(cycle: Cycle) -> list[Origin]:
-    if not cycle.drafted:
-        return ["plain"]
-    last: Origin = "bonus" if cycle.accepted == cycle.tried else "correction"
-    accepted: list[Origin] = ["accepted"] * cycle.accepted
-    return [*accepted, last]
-
-
-def _seconds(progress: Progress | None, label: str) -> cost.MeasureProgress | None:
-    if progress is None:
-        return None
-    return lambda spent, budget: progress(label, round(1000 * spent), round(1000 * budget))
-
-
-def _labelled(progress: Progress | None, label: str) -> PrefillProgress | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(label, done, total)

@@ -19,7 +19,7 @@ from spec_cpu.acceptance import Calibrated, Calibration
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
-from spec_cpu.schedule import (
+from spec_cpu.schedule_base import (
     AGING,
     HOPELESS,
     MARGIN,

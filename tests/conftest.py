@@ -15,6 +15,9 @@ from spec_cpu.llama.model import Model
 # Tests ask for the kernels that they mean; and timing every tiny model both ways takes its time.
 os.environ["SPEC_CPU_KERNELS"] = "off"
 
+# What tests share and check with: its failures say what was compared, as those of tests do.
+pytest.register_assert_rewrite("calling")
+
 
 @pytest.fixture(scope="session")
 def default_path() -> Path:

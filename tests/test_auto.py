@@ -153,7 +153,7 @@ def test_the_same_seed_gives_the_same_text(tiny_target: Path, tiny_draft: Path) 
 def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     """A schedule that leaves the draft out for 100 tokens, then drafts."""
     from spec_cpu import scheduling as module
-    from spec_cpu.schedule import Pinned
+    from spec_cpu.pinned import Pinned
 
     class Late(Pinned):
         def __init__(self, *_args: object, **_named: object) -> None:

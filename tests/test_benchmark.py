@@ -19,7 +19,8 @@ from spec_cpu.plan import predicted_speedup
 from spec_cpu.rendering import Rendered
 from spec_cpu.results import bootstrap, compare, most_used, summarize, sweep
 from spec_cpu.rivals import Decoded
-from spec_cpu.session import Session, Step
+from spec_cpu.session import Session
+from spec_cpu.steps import Step
 
 PROMPTS = [Prompt("a", ("one", "two")), Prompt("b", ("three",))]
 

@@ -14,8 +14,10 @@ from spec_cpu import defaults
 from spec_cpu.cost import Costs
 from spec_cpu.decode import Cycle, cycles
 from spec_cpu.drafting import Drafting
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Outcome, Pinned, Schedule, Scheduler
+from spec_cpu.schedule import Scheduler
+from spec_cpu.schedule_base import Outcome, Schedule
 from spec_cpu.tree import TokenTree
 from spec_cpu.verify import RULES
 from spec_cpu.weigh import Weigher

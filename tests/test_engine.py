@@ -20,8 +20,9 @@ from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned, Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.verify import RULES
 
 N_VOCAB = 8
@@ -115,6 +116,17 @@ def exact_pairs(path: Path, params: SamplingParams) -> dict[tuple[int, int], flo
     return {
         (a, b): float(first[a] * second[a][b]) for a, b in product(range(N_VOCAB), range(N_VOCAB))
     }
+
+
+def assert_exact(found: Counter[tuple[int, ...]], path: Path, params: SamplingParams) -> None:
+    """Next two tokens, as often as each pair was found, follow the target's distribution."""
+    exact, samples = exact_pairs(path, params), found.total()
+    assert {pair for pair in found if exact[pair] == 0} == set()
+    common = [pair for pair, chance in exact.items() if chance * samples >= 8]
+    observed = [found[pair] for pair in common]
+    expected = np.array([exact[pair] for pair in common])
+    expected *= sum(observed) / expected.sum()
+    assert stats.chisquare(observed, expected).pvalue > SURE
 
 
 @pytest.mark.parametrize(

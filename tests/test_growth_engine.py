@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from scipy import stats
-from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, SURE, exact_pairs, fresh_logits, text
+from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
 from test_tree_engine import start
 from test_trees_in_llama import OTHER_ORDER, one_by_one, random_path, random_tree, sequence_of
 
@@ -24,7 +23,7 @@ from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.schedule import Pinned
+from spec_cpu.pinned import Pinned
 from spec_cpu.tree import ROOT, TokenTree
 
 SAMPLES = 4_000
@@ -81,13 +80,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, path
             branched += done[0].depth < done[0].drafted
     assert SAMPLES / 20 < accepted < SAMPLES * 0.98
     assert bool(branched) == (paths > 1)
-    exact = exact_pairs(target, params)
-    assert {pair for pair in found if exact[pair] == 0} == set()
-    common = [pair for pair, chance in exact.items() if chance * SAMPLES >= 8]
-    observed = [found[pair] for pair in common]
-    expected = np.array([exact[pair] for pair in common])
-    expected *= sum(observed) / expected.sum()
-    assert stats.chisquare(observed, expected).pvalue > SURE
+    assert_exact(found, target, params)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3, 3.0])

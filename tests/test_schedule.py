@@ -1,136 +1,31 @@
-"""The scheduler's laws, on simulated texts and a simulated engine: no model, no clock.
-
-A text says at each token how many drafted ones in a row would be accepted there. Acceptance depends
-on the token, is correlated from token to token, and falls a little with depth. The engine charges
-the true costs, in plain steps; what the scheduler is shown of them may be noisy. Throughput is
-tokens a plain step, by the true costs: plain decoding's is 1.
-"""
+"""The scheduler's laws, on simulated texts and a simulated engine: see `simulated`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from math import erf, exp, sqrt
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from simulated import (
+    CURVES,
+    Accepts,
+    K,
+    busy,
+    changes,
+    costs,
+    decode,
+    follows,
+    oracle,
+    play,
+    steady_texts,
+    text,
+    throughput,
+)
 
 from spec_cpu.cost import Costs
-from spec_cpu.schedule import Outcome, Pinned, Scheduler
-
-K = 8
-WIDTHS = np.arange(1, K + 2)
-CURVES = {
-    "linear": WIDTHS.astype(float),
-    "stock": np.interp(WIDTHS, [1, 2, 4, 8, 9], [1, 1.9, 3, 5, 5.5]),
-    "kernel": np.interp(WIDTHS, [1, 2, 4, 8, 9], [1, 1.25, 1.5, 2, 2.2]),
-    "flat": 1 + 0.4 * (WIDTHS - 1) / 7,
-}
-
-Run = NDArray[np.float64]
-"""A row a cycle: tokens, seconds, drafted, accepted."""
-Accepts = Callable[[int, int, int], int]
-"""(position in the text, drafted, number of the cycle) to accepted."""
-Noise = Callable[[int], tuple[float, float]]
-"""The number of a cycle to the factors on the draft's and the target's time that are shown."""
-
-
-def costs(curve: str, c: float, rebuild: float = 0.1, **more: float) -> Costs:
-    return Costs(CURVES[curve].tolist(), c, 0.0, rebuild, 0.0, **more)  # type: ignore[arg-type]
-
-
-def text(alphas: Sequence[float], seed: int, correlation: float = 0.4) -> list[int]:
-    """How many drafted tokens are accepted in a row at each position, of `alphas` each."""
-    normal = np.random.default_rng(seed).standard_normal(len(alphas))
-    for i in range(1, len(normal)):
-        fresh = sqrt(1 - correlation**2) * normal[i]
-        normal[i] = correlation * normal[i - 1] + fresh
-    luck = [(1 + erf(x / sqrt(2))) / 2 for x in normal]
-    lengths: list[int] = []
-    for t in range(len(alphas)):
-        n = 0
-        while n < K and t + n < len(luck) and luck[t + n] < alphas[t + n] * 0.98**n:
-            n += 1
-        lengths.append(n)
-    return lengths
-
-
-def follows(lengths: list[int]) -> Accepts:
-    return lambda t, k, _: min(k, lengths[t])
-
-
-def play(
-    scheduler: Scheduler, true: Costs, accepts: Accepts, tokens: int, noise: Noise | None = None
-) -> Run:
-    """Decode `tokens` tokens."""
-    rows: list[tuple[int, float, int, int]] = []
-    t = last = missed = 0
-    while t < tokens:
-        k = scheduler.next_k(tokens - t - 1)
-        accepted = accepts(t, k, len(rows))
-        draft = k * true.draft_step + (true.reading(missed) if k else 0.0)
-        target = true.passes[k] + (k != last) * true.rebuild
-        slow_draft, slow_target = noise(len(rows)) if noise else (1.0, 1.0)
-        scheduler.observe(Outcome(k, accepted, draft * slow_draft, target * slow_target))
-        rows.append((accepted + 1, draft + target, k, accepted))
-        missed = 0 if k else missed + 1
-        last = k
-        t += accepted + 1
-    return np.array(rows)
-
-
-def decode(true: Costs, accepts: Accepts, tokens: int, noise: Noise | None = None) -> Run:
-    return play(Scheduler(true, k_max=K), true, accepts, tokens, noise)
-
-
-def throughput(run: Run, after: int = 0) -> float:
-    counted = np.cumsum(run[:, 0]) > after
-    return float(run[counted, 0].sum() / run[counted, 1].sum())
-
-
-def oracle(true: Costs, texts: list[list[int]], tokens: int, after: int) -> float:
-    """The best fixed k's throughput, on average over the texts."""
-    fixed = [[_fixed(true, each, tokens, after, k) for each in texts] for k in range(K + 1)]
-    return float(np.mean(fixed, axis=1).max())
-
-
-def _fixed(true: Costs, lengths: list[int], tokens: int, after: int, k: int) -> float:
-    t = counted = 0
-    seconds = 0.0
-    while t < tokens:
-        n = min(k, lengths[t]) + 1
-        t += n
-        if t > after:
-            counted += n
-            seconds += true.cycle(k, changed=False)
-    return counted / seconds
-
-
-def changes(run: Run) -> int:
-    return int((np.diff(run[:, 2]) != 0).sum())
-
-
-def busy(seed: int) -> Noise:
-    """Passes vary by 3 %; another program makes all of them 3 times as slow for a while, and some
-    single ones."""
-    rng = np.random.default_rng(seed)
-    log = np.zeros(2000)
-    i = 0
-    while i < len(log):
-        i += int(rng.integers(20, 80))
-        length = int(rng.integers(3, 25))
-        log[i : i + length] = np.log(3)
-        i += length
-    both = log[:, None] + 0.03 * rng.standard_normal((2000, 2))
-    both[:, 1] += np.log(3) * (rng.random(2000) < 0.03)
-    return lambda i: (exp(both[i, 0]), exp(both[i, 1]))
-
-
-@lru_cache
-def steady_texts(alpha: float) -> list[list[int]]:
-    return [text([alpha] * 520, seed) for seed in range(6)]
-
+from spec_cpu.pinned import Pinned
+from spec_cpu.schedule import Scheduler
+from spec_cpu.schedule_base import Outcome
 
 ALPHAS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 
@@ -341,58 +236,6 @@ def test_the_reason_says_why_it_is_off() -> None:
     assert good.reason is None
 
 
-def tried(confidences: Sequence[float], accepted: int) -> list[tuple[float, bool]]:
-    return [(x, i < accepted) for i, x in enumerate(confidences[: accepted + 1])]
-
-
-def warm(rebuild: float, c: float = 0.3, cycles: int = 60) -> tuple[Scheduler, int]:
-    """A scheduler that holds a width, where tokens are accepted as their confidence says."""
-    true = costs("kernel", c, rebuild)
-    scheduler = Scheduler(true, k_max=K)
-    rng = np.random.default_rng(5)
-    k = 0
-    for _ in range(cycles):
-        k = scheduler.next_k(100)
-        confidences = [float(x) for x in rng.choice([0.6, 0.97], k, p=[0.2, 0.8])]
-        misses = rng.random(k) >= confidences
-        accepted = int(misses.argmax()) if misses.any() else k
-        scheduler.observe(Outcome(k, accepted, c * k, true.passes[k], tried(confidences, accepted)))
-    return scheduler, scheduler.next_k(100)
-
-
-def test_confidence_cuts_a_block_short_where_another_step_does_not_pay() -> None:
-    scheduler, k = warm(rebuild=0.0)
-    assert k >= 3
-    assert scheduler.worth_another(1, 0.95, 0.95)
-    assert not scheduler.worth_another(1, 0.3, 0.1)
-    assert not scheduler.worth_another(k, 1.0, 1.0)
-
-
-def test_a_dear_rebuild_keeps_a_block_whole() -> None:
-    scheduler, k = warm(rebuild=0.6, c=0.02)
-    assert k >= 3
-    assert scheduler.worth_another(1, 0.3, 0.1)
-
-
-def test_more_reach_and_more_confidence_never_make_a_token_less_worth() -> None:
-    scheduler, k = warm(rebuild=0.02)
-    grid = np.linspace(0, 1, 9)
-    for drafted in range(1, k):
-        worth = np.array([[scheduler.worth_another(drafted, r, x) for x in grid] for r in grid])
-        assert (np.diff(worth.astype(int), axis=0) >= 0).all()
-
-
-def test_confidence_is_calibrated_by_the_record() -> None:
-    scheduler = Scheduler(costs("flat", 0.02), k_max=K)
-    assert scheduler.acceptance(0.9) == pytest.approx(0.9)
-    for _ in range(100):
-        scheduler.observe(Outcome(1, 0, 0.02, 1.06, [(0.9, False)]))
-        scheduler.observe(Outcome(1, 1, 0.02, 1.06, [(0.3, True)]))
-    assert scheduler.acceptance(0.9) < 0.1
-    assert scheduler.acceptance(0.3) > 0.9
-    assert scheduler.acceptance(0.6) == pytest.approx(0.5, abs=0.1), "what is usual, unless known"
-
-
 def test_repeatable_choices_do_not_depend_on_time() -> None:
     quick, slow = (Scheduler(costs("stock", 0.1), k_max=K, repeatable=True) for _ in range(2))
     rng = np.random.default_rng(0)
@@ -402,40 +245,6 @@ def test_repeatable_choices_do_not_depend_on_time() -> None:
         accepted = int(rng.integers(0, k + 1))
         quick.observe(Outcome(k, accepted, 0.1 * k, 1.0))
         slow.observe(Outcome(k, accepted, 9.0 * k, float(rng.random()) + 0.1))
-
-
-@pytest.mark.parametrize("c", [0.1, 0.3])
-def test_cutting_by_confidence_brings_more_than_it_costs(c: float) -> None:
-    """Without rebuilds, on tokens that are accepted as often as the draft is sure of them."""
-    results = {cut: np.mean([_cutting(c, seed, cut) for seed in range(3)]) for cut in (True, False)}
-    assert results[True] >= 1.03 * results[False]
-
-
-def _cutting(c: float, seed: int, cut: bool) -> float:
-    true = costs("kernel", c, rebuild=0.0)
-    rng = np.random.default_rng(seed)
-    sure = rng.choice([0.2, 0.97], 2020, p=[0.25, 0.75])
-    accepted_at = rng.random(2020) < sure
-    scheduler = Scheduler(true, k_max=K)
-    t = 0
-    seconds = 0.0
-    while t < 2000:
-        k = scheduler.next_k(2000 - t)
-        drafted, reach = 0, 1.0
-        while drafted < k:
-            confidence = float(sure[t + drafted])
-            if cut and not scheduler.worth_another(drafted, reach, confidence):
-                break
-            reach *= scheduler.acceptance(confidence)
-            drafted += 1
-        block = accepted_at[t : t + drafted]
-        accepted = drafted if block.all() else int(block.argmin())
-        confidences = [float(x) for x in sure[t : t + drafted]]
-        known = tried(confidences, accepted)
-        scheduler.observe(Outcome(drafted, accepted, c * drafted, true.passes[drafted], known))
-        seconds += true.cycle(drafted, changed=False)
-        t += accepted + 1
-    return t / seconds
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from scipy import stats
-from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, SURE, exact_pairs, fresh_logits, text
+from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
 
 from spec_cpu import defaults
 from spec_cpu.decode import Cycle, cycles
@@ -20,8 +19,9 @@ from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
-from spec_cpu.schedule import Outcome, Pinned, Schedule
+from spec_cpu.schedule_base import Outcome, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.verify import RULES
 
@@ -131,13 +131,7 @@ def test_samples_follow_the_exact_distribution(
     close(sequence)
     assert SAMPLES / 20 < accepted < SAMPLES * 0.98
     assert bool(branched) == (paths > 1)
-    exact = exact_pairs(path, params)
-    assert {pair for pair in found if exact[pair] == 0} == set()
-    common = [pair for pair, chance in exact.items() if chance * SAMPLES >= 8]
-    observed = [found[pair] for pair in common]
-    expected = np.array([exact[pair] for pair in common])
-    expected *= sum(observed) / expected.sum()
-    assert stats.chisquare(observed, expected).pvalue > SURE
+    assert_exact(found, path, params)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

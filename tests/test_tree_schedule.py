@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from spec_cpu.acceptance import Probability
 from spec_cpu.cost import Costs
 from spec_cpu.draft.growth import Follows, grow
-from spec_cpu.schedule import Outcome, Pinned, Schedule, Scheduler
+from spec_cpu.pinned import Pinned
+from spec_cpu.schedule import Scheduler
+from spec_cpu.schedule_base import Outcome, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.weigh import Weigher
 

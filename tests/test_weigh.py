@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spec_cpu.cost import Costs
-from spec_cpu.schedule import HOPELESS, Outcome
+from spec_cpu.schedule_base import HOPELESS, Outcome
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.weigh import Weigher
 

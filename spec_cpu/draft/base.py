@@ -12,7 +12,7 @@ from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule import Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import TokenTree
 
 Shape = Literal["chain", "tree"]

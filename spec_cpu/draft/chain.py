@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from spec_cpu.sampling import Distribution, Ids, Logits, Pipeline
-from spec_cpu.schedule import Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import TokenTree
 
 

@@ -19,7 +19,7 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.llama.tensors import Tensor
 from spec_cpu.sampling import Logits, Pipeline
-from spec_cpu.schedule import Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import ROOT, TokenTree
 
 _WINDOW = 64  # rows of the text that it reads where it has not followed along

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from spec_cpu.llama.context import Rows
 from spec_cpu.sampling import Ids, Logits, Pipeline
-from spec_cpu.schedule import Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import ROOT, TokenTree
 
 Follows = Sequence[tuple[int, float]]

@@ -15,7 +15,7 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.sampling import Logits, Pipeline
-from spec_cpu.schedule import Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import TokenTree
 
 _FEW = 4  # so many missing tokens are fed one by one, which lets llama.cpp reuse its graph

@@ -15,7 +15,7 @@ from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence, PrefillProgress
 from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule import Schedule
+from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import TokenTree
 
 _WEAK = 0.1  # chance of being reached and accepted below which a token is not proposed

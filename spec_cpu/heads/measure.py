@@ -16,8 +16,9 @@ from spec_cpu.heads.shards import ShardStore
 from spec_cpu.llama.model import Model
 from spec_cpu.loading import load
 from spec_cpu.plan import best_chain, tree_speedup
+from spec_cpu.progress import Progress
 from spec_cpu.sampling import SamplingParams
-from spec_cpu.session import Progress, Session
+from spec_cpu.session import Session
 from spec_cpu.stats import Stats
 
 TEMPERATURES = (0.0, defaults.TEMPERATURE)

@@ -23,6 +23,7 @@ from unittest.mock import patch
 
 import pytest
 import tiny
+from asking import ASKED
 from spec_cpu_cli.main import main
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "spec-cpu"
@@ -328,6 +329,18 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """The program, for runs that end by themselves: they may be shared between tests."""
     with ExitStack() as stack:
         yield Program(tmp_path_factory.mktemp("cli"), stack)
+
+
+@pytest.fixture(scope="session")
+def drafted(cli: Program, readable: Models) -> dict[str, Any]:
+    """A run with a draft, as `--json` has it."""
+    return cli.answer(*readable.pair, *ASKED)
+
+
+@pytest.fixture(scope="session")
+def plain(cli: Program, readable: Models) -> dict[str, Any]:
+    """A run with a target alone, as `--json` has it."""
+    return cli.answer(*readable.plain, *ASKED)
 
 
 @pytest.fixture

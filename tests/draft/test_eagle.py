@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import head_engine
 import numpy as np
 import pytest
 import tiny
 import tiny_head
+from head_engine import BIASED, GREEDY, followed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
-from test_engine import N_VOCAB, PIPELINES, PROMPT, SURE, CutShort, exact_pairs, text
+from test_engine import N_VOCAB, PIPELINES, PROMPT, CutShort, assert_exact, text
 from test_widen import widen
 
-import spec_cpu
-from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.eagle import EagleDrafter
-from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.eagle_file import write_eagle
 from spec_cpu.heads.file import read_head
@@ -32,70 +30,37 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import find_tensor
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Logits, Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned, Schedule
 from spec_cpu.tree import TokenTree
-from spec_cpu.verify import RULES
 
 SAMPLES = 4_000
 PATHS = 4
-GREEDY = SamplingParams(temperature=0)
 NEARLY = 0.05  # of log probabilities
 
+start = partial(head_engine.start, k=3)
 
-@contextmanager
+
 def opened(
     target: Path,
     head: Path,
     n_ctx: int = 256,
     draft_ctx: int | None = None,
     shape: Shape = "chain",
-) -> Iterator[tuple[KVSequence, EagleDrafter]]:
+) -> AbstractContextManager[tuple[KVSequence, EagleDrafter]]:
     paths = PATHS if shape == "tree" else 1
-    with (
-        Model(target) as model,
-        Context(model, n_ctx=n_ctx, n_seq=paths, threads=1, hidden=True) as context,
-    ):
-        small = Model(head)
-        small_context = Context(
-            small, n_ctx=draft_ctx or n_ctx, n_seq=paths, threads=1, hidden=True, flash=False
+
+    def drafter() -> EagleDrafter:
+        model = Model(head)
+        context = Context(
+            model, n_ctx=draft_ctx or n_ctx, n_seq=paths, threads=1, hidden=True, flash=False
         )
         embedding = find_tensor(target, "token_embd.weight")
-        drafter = EagleDrafter(
-            read_head(head), small, small_context, embedding, ends=frozenset(), shape=shape
+        return EagleDrafter(
+            read_head(head), model, context, embedding, ends=frozenset(), shape=shape
         )
-        try:
-            yield KVSequence(context, branches=range(1, paths)), drafter
-        finally:
-            drafter.close()
 
-
-def start(
-    target: KVSequence,
-    drafter: EagleDrafter | None,
-    prompt: list[int],
-    *,
-    params: SamplingParams,
-    rng: np.random.Generator | None = None,
-    k: int = 3,
-    max_tokens: int = 8,
-    rule: str = "block",
-    schedule: Schedule | None = None,
-) -> Iterator[Cycle]:
-    known = target.reuse(prompt[:-1])
-    known = target.reuse(prompt[: max(0, known - 1)])
-    rows = target.prefill_hidden(prompt[known:-1], drafter.feature_rows if drafter else 0)
-    if drafter:
-        drafter.begin(prompt, features=rows)
-    return cycles(
-        target,
-        [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
-        prompt,
-        pipeline=Pipeline(params),
-        rule=RULES[rule],
-        rng=rng or np.random.default_rng(0),
-        max_tokens=max_tokens,
-    )
+    return followed(target, drafter, n_ctx=n_ctx, paths=paths)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +84,8 @@ def test_samples_follow_the_exact_distribution(
     """Though the head has half of the tokens: outside of them q is 0."""
     target = tiny.write_llama(models / "e8.gguf", n_vocab=N_VOCAB, scale=1.5)
     head = tiny_head.write_head(models / "e8h.gguf", target, tokens=[7, 3, 4, 2], noise=0.4)
-    params, rng = PIPELINES.get(pipeline, PIPELINES["plain"]), np.random.default_rng(7)
-    if pipeline == "bias":
-        params = replace(params, logit_bias={2: 0.5, 3: -np.inf, 5: 1.0})
+    params = {**PIPELINES, "bias": BIASED}.get(pipeline, PIPELINES["plain"])
+    rng = np.random.default_rng(7)
     schedule = CutShort(3) if pipeline == "cut short" else None
     found: Counter[tuple[int, ...]] = Counter()
     accepted = branched = 0
@@ -138,13 +102,7 @@ def test_samples_follow_the_exact_distribution(
     assert SAMPLES / 20 < accepted < SAMPLES * 0.95
     assert bool(branched) <= (shape == "tree")
     assert branched or (shape, pipeline) != ("tree", "plain")
-    exact = exact_pairs(target, params)
-    assert {pair for pair in found if exact[pair] == 0} == set()
-    common = [pair for pair, chance in exact.items() if chance * SAMPLES >= 8]
-    observed = [found[pair] for pair in common]
-    expected = np.array([exact[pair] for pair in common])
-    expected *= sum(observed) / expected.sum()
-    assert stats.chisquare(observed, expected).pvalue > SURE
+    assert_exact(found, target, params)
 
 
 def warm(params: SamplingParams) -> Pipeline:
@@ -211,13 +169,11 @@ def blinded(source: Path, out: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("eagle")
-    target = tiny.write_llama(folder / "t.gguf", n_vocab=32, scale=2, n_ctx=512)
+def pair(small_target: Path, models: Path) -> tuple[Path, Path]:
     # In F16: the rounding of features to 8 bits makes more of the rounding before it.
-    head = folder / "h.gguf"
-    tiny_head.write_head(head, target, noise=0.2, feature=0.7, quantization="F16")
-    return target, head
+    head = models / "small-eagle.gguf"
+    tiny_head.write_head(head, small_target, noise=0.2, feature=0.7, quantization="F16")
+    return small_target, head
 
 
 def first_logits(drafter: EagleDrafter) -> Rows:
@@ -358,58 +314,6 @@ def test_a_damaged_head_is_named(
         pytest.raises(ModelError, match=r"bad\.gguf.*not finite"),
     ):
         list(start(sequence, drafter, [tiny.BOS, 9], params=params))
-
-
-@pytest.fixture(scope="module")
-def readable(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A target that reads any text, and a head with some of its tokens."""
-    folder = tmp_path_factory.mktemp("readable")
-    target = tiny.write_llama(folder / "t.gguf", n_vocab=320, n_ctx=2048, scale=3)
-    return target, tiny_head.write_head(folder / "h.gguf", target, tokens=range(2, 300))
-
-
-def test_a_session_drafts_with_it(readable: tuple[Path, Path]) -> None:
-    with (
-        spec_cpu.load(*readable, k=4, sampling=GREEDY, ctx=512, threads=1) as session,
-        spec_cpu.load(readable[0], sampling=GREEDY, ctx=512, threads=1) as plain,
-    ):
-        assert session.drafters
-        assert session.drafters[0].name == "eagle"
-        for turn in ("one, two, three", "and then", "and what"):
-            fast = [step.text for step in session.generate(turn, max_tokens=60)]
-            slow = [step.text for step in plain.generate(turn, max_tokens=60)]
-            assert "".join(fast) == "".join(slow)
-            assert session.stats.accepted > 0
-        assert all("template" in notice for notice in session.notices)
-
-
-def test_a_session_chooses_k_from_measured_costs(readable: tuple[Path, Path]) -> None:
-    with spec_cpu.load(*readable, ctx=512, threads=1, recalibrate=True) as session:
-        for _ in session.generate("one, two", max_tokens=80):
-            pass
-        costs = session.costs
-        assert session.drafters
-    assert costs is not None
-    assert costs.draft_step > 0
-    assert costs.draft_catch_up > 0
-    assert costs.draft_window == 64
-
-
-def test_another_quantization_of_the_target_is_noticed(
-    readable: tuple[Path, Path], tmp_path: Path
-) -> None:
-    other = tiny.write_llama(
-        tmp_path / "other.gguf", n_vocab=320, n_ctx=2048, scale=3, dtype="Q4_0"
-    )
-    with spec_cpu.load(other, readable[1], ctx=256, threads=1, k=3) as session:
-        assert any("fewer of its drafts" in notice for notice in session.notices)
-        assert [*session.generate("hi", max_tokens=9)]
-
-
-def test_another_target_is_refused(readable: tuple[Path, Path], tmp_path: Path) -> None:
-    other = tiny.write_llama(tmp_path / "other.gguf", n_vocab=330, n_ctx=2048)
-    with pytest.raises(ModelError, match="another vocabulary"):
-        spec_cpu.load(other, readable[1])
 
 
 @pytest.mark.parametrize("quantization", ["Q8_0", "Q4_0", "F16"])

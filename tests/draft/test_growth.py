@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_cpu.draft.growth import WIDTH, Follows, grow, most_fed
-from spec_cpu.schedule import Pinned
+from spec_cpu.pinned import Pinned
 from spec_cpu.tree import ROOT, TokenTree
 
 END = 2

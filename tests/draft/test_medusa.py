@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import head_engine
 import numpy as np
 import pytest
 import tiny
 import tiny_medusa
+from head_engine import BIASED, GREEDY, followed
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
-from test_engine import N_VOCAB, PIPELINES, PROMPT, SURE, exact_pairs, text
+from test_engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, text
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.decode import Cycle, cycles
 from spec_cpu.draft.medusa import MedusaDrafter, best_tree
 from spec_cpu.draft.medusa_passes import MedusaPasses
-from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.medusa_file import MedusaHead
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned
 from spec_cpu.tree import ROOT
-from spec_cpu.verify import RULES
 
 SAMPLES = 6_000
-GREEDY = SamplingParams(temperature=0)
+
+start = partial(head_engine.start, k=5)
 
 
 def heads_of(path: Path) -> MedusaHead:
@@ -45,49 +44,16 @@ def heads_of(path: Path) -> MedusaHead:
     return head
 
 
-@contextmanager
 def opened(
     target: Path, heads: Path, *, paths: int = 4, ends: frozenset[int] = frozenset()
-) -> Iterator[tuple[KVSequence, MedusaDrafter]]:
-    head = heads_of(heads)
-    k = len(head.accuracy)
-    with (
-        Model(target) as model,
-        Context(model, n_ctx=256, n_seq=paths, threads=1, hidden=True) as context,
-    ):
-        small = Model(heads)
-        narrow = Context(small, n_ctx=k, threads=1, max_outputs=k, flash=False)
-        drafter = MedusaDrafter(head, small, narrow, paths=paths, ends=ends)
-        try:
-            yield KVSequence(context, branches=range(1, paths)), drafter
-        finally:
-            drafter.close()
+) -> AbstractContextManager[tuple[KVSequence, MedusaDrafter]]:
+    def drafter() -> MedusaDrafter:
+        head, model = heads_of(heads), Model(heads)
+        k = len(head.accuracy)
+        context = Context(model, n_ctx=k, threads=1, max_outputs=k, flash=False)
+        return MedusaDrafter(head, model, context, paths=paths, ends=ends)
 
-
-def start(
-    target: KVSequence,
-    drafter: MedusaDrafter | None,
-    prompt: list[int],
-    *,
-    params: SamplingParams,
-    rng: np.random.Generator | None = None,
-    k: int = 5,
-    max_tokens: int = 8,
-) -> Iterator[Cycle]:
-    known = target.reuse(prompt[:-1])
-    known = target.reuse(prompt[: max(0, known - 1)])
-    rows = target.prefill_hidden(prompt[known:-1], 1)
-    if drafter:
-        drafter.begin(prompt, features=rows)
-    return cycles(
-        target,
-        [Drafting(drafter, Pinned(k))] if drafter else [],
-        prompt,
-        pipeline=Pipeline(params),
-        rule=RULES["block"],
-        rng=rng or np.random.default_rng(0),
-        max_tokens=max_tokens,
-    )
+    return followed(target, drafter, n_ctx=256, paths=paths)
 
 
 @pytest.mark.parametrize("pipeline", ["plain", "penalties", "bias"])
@@ -95,9 +61,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str) -> N
     """Though the heads have half of the tokens."""
     target = tiny.write_llama(models / "m8.gguf", n_vocab=N_VOCAB, scale=1.5)
     heads = tiny_medusa.write_heads(models / "m8h.gguf", target, tokens=[7, 3, 4, 2])
-    params, rng = PIPELINES.get(pipeline, PIPELINES["plain"]), np.random.default_rng(7)
-    if pipeline == "bias":
-        params = replace(params, logit_bias={2: 0.5, 3: -np.inf, 5: 1.0})
+    params, rng = {**PIPELINES, "bias": BIASED}[pipeline], np.random.default_rng(7)
     found: Counter[tuple[int, ...]] = Counter()
     accepted = 0
     with opened(target, heads) as (sequence, drafter):
@@ -108,20 +72,12 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str) -> N
             pair = first.tokens if len(first.tokens) > 1 else first.tokens + next(steps).tokens
             found[tuple(pair[:2])] += 1
     assert SAMPLES / 20 < accepted < SAMPLES * 0.95
-    exact = exact_pairs(target, params)
-    assert {pair for pair in found if exact[pair] == 0} == set()
-    common = [pair for pair, chance in exact.items() if chance * SAMPLES >= 8]
-    observed = [found[pair] for pair in common]
-    expected = np.array([exact[pair] for pair in common])
-    expected *= sum(observed) / expected.sum()
-    assert stats.chisquare(observed, expected).pvalue > SURE
+    assert_exact(found, target, params)
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("medusa")
-    target = tiny.write_llama(folder / "t.gguf", n_vocab=32, scale=2, n_ctx=512)
-    return target, tiny_medusa.write_heads(folder / "h.gguf", target)
+def pair(small_target: Path, models: Path) -> tuple[Path, Path]:
+    return small_target, tiny_medusa.write_heads(models / "small-medusa.gguf", small_target)
 
 
 @pytest.mark.parametrize("k", [1, 7, 24])
@@ -244,11 +200,10 @@ def test_damaged_heads_are_named(tmp_path: Path, pair: tuple[Path, Path]) -> Non
 
 
 @pytest.fixture(scope="module")
-def readable(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def readable(tiny_target: Path, models: Path) -> tuple[Path, Path]:
     """A target that reads any text, and heads with some of its tokens."""
-    folder = tmp_path_factory.mktemp("readable-m")
-    target = tiny.write_llama(folder / "t.gguf", n_vocab=320, n_ctx=1024, scale=3)
-    return target, tiny_medusa.write_heads(folder / "h.gguf", target, tokens=range(2, 300))
+    heads = models / "readable-medusa.gguf"
+    return tiny_target, tiny_medusa.write_heads(heads, tiny_target, tokens=range(2, 300))
 
 
 def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.draft.suffix_index import LONGEST, ORDERS, SuffixIndex
+from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule import Pinned
 from spec_cpu.tree import TokenTree
 
 GREEDY = Pipeline(SamplingParams(temperature=0))

@@ -1,4 +1,4 @@
-"""A tiny target that can be talked to, and what it said."""
+"""Tiny targets: one to write heads for, one that can be talked to, and what it said."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tiny
 from tiny_talk import write_talker
 
 from spec_cpu.heads import generate as generating
 from spec_cpu.heads.generate import Plan
 from spec_cpu.heads.shards import ShardStore
 from spec_cpu.llama.model import Model
+
+
+@pytest.fixture(scope="session")
+def target(models: Path) -> Path:
+    """A target to write heads for."""
+    return tiny.write_llama(models / "headless.gguf", n_vocab=32, n_embd=64)
 
 
 @pytest.fixture(scope="session")

@@ -20,11 +20,6 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import find_tensor
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_llama(tmp_path_factory.mktemp("head") / "target.gguf", n_vocab=32, n_embd=64)
-
-
 @pytest.mark.parametrize("quantization", QUANTIZATIONS)
 def test_what_is_written_is_read(target: Path, tmp_path: Path, quantization: str) -> None:
     tokens = [9, 4, 30, 5]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny
 import tiny_medusa
 from test_head_file import edited
 
@@ -16,11 +15,6 @@ from spec_cpu.heads.file import is_head, read_head
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.heads.medusa_file import MedusaHead, write_medusa
 from spec_cpu.llama.model import Model
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.write_llama(tmp_path_factory.mktemp("m") / "target.gguf", n_vocab=32, n_embd=64)
 
 
 @pytest.mark.parametrize("quantization", ["Q8_0", "Q4_0", "F16"])

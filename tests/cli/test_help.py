@@ -1,0 +1,64 @@
+"""`--help`, `--version`, and what makes no sense."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Models, Program
+
+HELPED = [
+    [],
+    ["run"],
+    ["chat"],
+    ["models"],
+    *(["models", name] for name in ("list", "show", "pull", "path")),
+]
+
+
+@pytest.mark.parametrize("command", HELPED, ids=" ".join)
+def test_help_is_quick_to_come(cli: Program, command: list[str]) -> None:
+    code = (
+        "import sys\n"
+        "from spec_cpu_cli.main import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as end:\n"
+        "    print('CODE', end.code)\n"
+        "print('LOADED', [m for m in ('llama_cpp', 'numpy', 'rich.live') if m in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command, "--help"],
+        capture_output=True,
+        text=True,
+        env=cli.env,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-2:] == ["CODE 0", "LOADED []"]
+    assert "Usage: " in done.stdout
+    assert "--help" in done.stdout
+
+
+def test_version(cli: Program) -> None:
+    done = cli("--version")
+    assert (done.code, done.text) == (0, f"spec-cpu {version('spec-cpu')}\n")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--no-such-option"], ["-n", "0"], ["-n", "many"], ["--rule", "coin"], ["-k", "65"], ["more"]],
+    ids=" ".join,
+)
+def test_a_wrong_option_is_one_line_and_exit_2(
+    cli: Program, readable: Models, wrong: list[str]
+) -> None:
+    done = cli("run", *readable.pair, "-q", "why?", *wrong)
+    assert done.out == b""
+    assert len(done.err.splitlines()) == 1, done.err[-300:]
+    assert done.err.startswith("spec-cpu: ")
+    assert done.code == 2

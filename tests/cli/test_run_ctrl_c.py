@@ -1,0 +1,94 @@
+"""Ctrl-C in `spec-cpu run`."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import signal
+import socket
+import struct
+import subprocess
+import termios
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from asking import ENDLESS
+
+if TYPE_CHECKING:
+    from conftest import Models, Program
+
+
+def test_ctrl_c_keeps_the_text_and_prints_the_summary(program: Program, readable: Models) -> None:
+    child = program.start("run", *readable.pair, *ENDLESS)
+    assert child.stdout
+    begun = child.stdout.read(50)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=30)
+    text = (begun + out).decode()
+    assert child.returncode == 130
+    found = re.search(r"^(\d+) tokens in .* tok/s", err.decode(), re.M)
+    assert found
+    assert len(text) == int(found[1]) + 1  # a newline at the end
+    assert "the formula says" in err.decode()
+    assert "Traceback" not in err.decode()
+
+
+def test_ctrl_c_on_a_terminal(program: Program, readable: Models) -> None:
+    terminal = program.on_terminal("run", *readable.pair, *ENDLESS)
+    terminal.wait_for("tok/s")
+    terminal.type("\x03")
+    done = terminal.finish()
+    assert done.code == 130
+    assert re.search(rb"\d+ tokens in [\d.]+ s", terminal.shown)
+    assert b"Traceback" not in terminal.shown
+
+
+def test_an_interrupted_answer_says_so_in_json(program: Program, readable: Models) -> None:
+    # The live line stays away with --json but for the terminal: that it is there means it writes.
+    terminal = program.on_terminal("run", *readable.pair, *ENDLESS, "--json", on="ie")
+    terminal.wait_for("tok/s")
+    terminal.type("\x03")
+    done = terminal.finish()
+    assert done.code == 130
+    assert done.json["finish"] == "interrupted"
+    assert 0 < len(done.json["text"]) == done.json["tokens"]
+
+
+def test_ctrl_c_while_the_prompt_is_read(program: Program, readable: Models) -> None:
+    file = program.home / "long.txt"
+    file.write_text("why? " * 12_000, encoding="utf-8")
+    terminal = program.on_terminal("run", *readable.pair, "-c", "65536", "-f", file, on="ie")
+    terminal.wait_for("reading the prompt")
+    terminal.type("\x03")
+    done = terminal.finish()
+    assert (done.code, done.out) == (130, b"")
+    assert b"stopped before the first token" in terminal.shown
+    assert b"Traceback" not in terminal.shown
+
+
+def test_a_second_ctrl_c_leaves_at_once(program: Program, readable: Models) -> None:
+    # Nobody reads what it writes: it waits in the middle of a write, and cannot end in order.
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+            child = program.start("run", *readable.pair, *ENDLESS, stdout=theirs.fileno())
+        _wait_until_full(ours)
+        child.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.3)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(5) == 130
+
+
+def _wait_until_full(reader: socket.socket) -> None:
+    """Wait until nothing more comes in, though nothing was taken out."""
+    seen, until = 0, time.monotonic() + 30
+    while time.monotonic() < until:
+        now: int = struct.unpack("i", fcntl.ioctl(reader, termios.FIONREAD, bytes(4)))[0]
+        if 0 < now == seen:
+            return
+        seen = now
+        time.sleep(0.4)
+    pytest.fail("the other end never stopped writing")

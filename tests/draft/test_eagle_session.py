@@ -1,0 +1,64 @@
+"""A session that drafts with an EAGLE head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tiny
+import tiny_head
+from head_engine import GREEDY
+
+import spec_cpu
+from spec_cpu.errors import ModelError
+
+
+@pytest.fixture(scope="module")
+def readable(tiny_target: Path, models: Path) -> tuple[Path, Path]:
+    """A target that reads any text, and a head with some of its tokens."""
+    head = models / "readable-eagle.gguf"
+    return tiny_target, tiny_head.write_head(head, tiny_target, tokens=range(2, 300))
+
+
+def test_a_session_drafts_with_it(readable: tuple[Path, Path]) -> None:
+    with (
+        spec_cpu.load(*readable, k=4, sampling=GREEDY, ctx=512, threads=1) as session,
+        spec_cpu.load(readable[0], sampling=GREEDY, ctx=512, threads=1) as plain,
+    ):
+        assert session.drafters
+        assert session.drafters[0].name == "eagle"
+        for turn in ("one, two, three", "and then", "and what"):
+            fast = [step.text for step in session.generate(turn, max_tokens=60)]
+            slow = [step.text for step in plain.generate(turn, max_tokens=60)]
+            assert "".join(fast) == "".join(slow)
+            assert session.stats.accepted > 0
+        assert all("template" in notice for notice in session.notices)
+
+
+def test_a_session_chooses_k_from_measured_costs(readable: tuple[Path, Path]) -> None:
+    with spec_cpu.load(*readable, ctx=512, threads=1, recalibrate=True) as session:
+        for _ in session.generate("one, two", max_tokens=80):
+            pass
+        costs = session.costs
+        assert session.drafters
+    assert costs is not None
+    assert costs.draft_step > 0
+    assert costs.draft_catch_up > 0
+    assert costs.draft_window == 64
+
+
+def test_another_quantization_of_the_target_is_noticed(
+    readable: tuple[Path, Path], tmp_path: Path
+) -> None:
+    other = tiny.write_llama(
+        tmp_path / "other.gguf", n_vocab=320, n_ctx=2048, scale=3, dtype="Q4_0"
+    )
+    with spec_cpu.load(other, readable[1], ctx=256, threads=1, k=3) as session:
+        assert any("fewer of its drafts" in notice for notice in session.notices)
+        assert [*session.generate("hi", max_tokens=9)]
+
+
+def test_another_target_is_refused(readable: tuple[Path, Path], tmp_path: Path) -> None:
+    other = tiny.write_llama(tmp_path / "other.gguf", n_vocab=330, n_ctx=2048)
+    with pytest.raises(ModelError, match="another vocabulary"):
+        spec_cpu.load(other, readable[1])
