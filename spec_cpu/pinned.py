@@ -36,6 +36,9 @@ class Pinned:
     def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
         return len(layer)
 
+    def worth_at_once(self, chances: Sequence[float]) -> bool:
+        return True
+
     def acceptance(self, confidence: float) -> float:
         return confidence
 

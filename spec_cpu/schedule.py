@@ -130,6 +130,10 @@ class Scheduler:
         """A tree grows to a chain of the planned length. See `weigh.Weigher.worth_pass`."""
         return int(len(chances) < self._plan)
 
+    def worth_at_once(self, chances: Sequence[float]) -> bool:
+        """A tree that takes one pass is drafted where a chain would be."""
+        return self._plan > 0
+
     def acceptance(self, confidence: float) -> float:
         """The chance that a token is accepted where the draft's largest probability is this.
 

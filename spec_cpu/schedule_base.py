@@ -20,7 +20,8 @@ class Schedule(Protocol):
 
     `next_k` comes before drafting, `worth` after it: how many of the first nodes of a tree of
     chosen tokens the target should score. In between a drafter asks `worth_another` before each
-    token that it draws, or `worth_pass` before each of its passes where it grows a tree. `observe`
+    token that it draws, or `worth_pass` before each of its passes where it grows a tree, or
+    `worth_at_once` where it takes one pass. `observe`
     ends every cycle, whoever drafted in it.
 
     Attributes:
@@ -44,6 +45,8 @@ class Schedule(Protocol):
     def worth_another(self, drafted: int, reach: float, confidence: float) -> bool: ...
 
     def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int: ...
+
+    def worth_at_once(self, chances: Sequence[float]) -> bool: ...
 
     def acceptance(self, confidence: float) -> float: ...
 

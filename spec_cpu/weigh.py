@@ -150,19 +150,48 @@ class Weigher:
             layer: the same of those that may be extended, best first; before the first pass 1, of
                 the text itself.
         """
-        first = not chances
         w = self._worth_feeding(layer)
-        step = self._step(w, first=first)
+        first = not chances
+        passes = (self._step(w, first=first), self._step(w, first=False))
+        found = [chances]
+        for depth in range(1, 1 + min(_AHEAD, self._most)):
+            usual = self._usual**depth
+            found.append([*found[-1], *(usual * chance for chance in layer[:w])])
+        return w if self._drafts(found, passes, first=first) else 0
+
+    def worth_at_once(self, chances: Sequence[float]) -> bool:
+        """Whether a draft that takes one pass is worth it.
+
+        Args:
+            chances: that each of its nodes is reached and accepted, before it is known which
+                tokens they are.
+        """
+        step = self._step(1, first=True)
+        return self._drafts([[], chances], (step, step), first=True)
+
+    def _drafts(
+        self, found: Sequence[Sequence[float]], passes: tuple[float, float], *, first: bool
+    ) -> bool:
+        """Make the next pass of the draft, or not.
+
+        Args:
+            found: the chances of the nodes there are after 0, 1, 2, ... more passes.
+            passes: seconds of the next one, and of each after it.
+            first: in this cycle.
+        """
+        step = passes[0]
         most = self._affordable(self._most, self._drafting + step)
-        pays = most > 0 and self._pays(chances, layer[:w], step, most)
-        if not pays and (most == 0 or not first or not self._probes(layer[:w], step, most)):
-            return 0
+        pays = most > 0 and self._pays(found, passes, most)
+        if not pays and (most == 0 or not first or not self._probes(found, passes, most)):
+            return False
         if pays:
             self._on, self._doubt = True, 0
         self._drafting += step
-        return w
+        return True
 
-    def _probes(self, layer: Sequence[float], step: float, most: int) -> bool:
+    def _probes(
+        self, found: Sequence[Sequence[float]], passes: tuple[float, float], most: int
+    ) -> bool:
         """Whether to draft though it is not expected to pay: to find out whether it would."""
         if self._on:
             self._doubt += 1
@@ -172,9 +201,9 @@ class Weigher:
             self._purse.forget_gains(self._plain)
             self._on = False
             return False
-        if self._pays([], layer, step, self._room):
+        if self._pays(found, passes, self._room):
             # It would, but for the purse, which a probe would keep from filling.
-            self._rest(most + 1, step)
+            self._rest(most + 1, passes[0])
             return False
         return True
 
@@ -284,33 +313,31 @@ class Weigher:
         return max(1, sum(chance * self._usual > price for chance in layer))
 
     def _pays(
-        self, chances: Sequence[float], layer: Sequence[float], step: float, most: int
+        self, found: Sequence[Sequence[float]], passes: tuple[float, float], most: int
     ) -> bool:
         """Do 1, 2, ... more passes of the draft bring more than their time would?
 
         Args:
-            step: seconds of the first of them.
+            found, passes: as for `_drafts`.
             most: nodes that may be verified.
         """
         # In plain Python: NumPy takes longer over so few numbers.
-        passes = [self._cycle(n, 0.0) for n in range(most + 1)]
-        row, usual = self._costs.row, self._usual
-        later = self._step(len(layer), first=False)
-        found = sorted(chances, reverse=True)
+        verifying = [self._cycle(n, 0.0) for n in range(most + 1)]
+        row, (step, later) = self._costs.row, passes
         ways: list[list[tuple[float, float]]] = []  # by passes more: tokens and seconds by nodes
-        for depth in range(1 + min(_AHEAD, most)):
-            drafting = step + (depth - 1) * later if depth else 0.0
-            if depth:
-                new = (usual**depth * chance for chance in layer)
-                found = sorted([*found, *new], reverse=True)
-            tokens = accumulate(found[:most], initial=1.0)
-            ways.append([(t, s + t * row + drafting) for t, s in zip(tokens, passes, strict=False)])
+        for more, chances in enumerate(found):
+            drafting = step + (more - 1) * later if more else 0.0
+            best = sorted(chances, reverse=True)[:most]
+            tokens = accumulate(best, initial=1.0)
+            ways.append(
+                [(t, s + t * row + drafting) for t, s in zip(tokens, verifying, strict=False)]
+            )
         fastest = max(t / s for way in ways for t, s in way)
         rate = min(self._rate, max(fastest, 1.0 / self._plain))
-        now, *later_on = (
+        now, *then = (
             max(t - rate * s - _GAIN * (n > 0) for n, (t, s) in enumerate(way)) for way in ways
         )
-        return max(later_on) > now
+        return max(then) > now
 
     @property
     def _usual(self) -> float:

@@ -112,7 +112,7 @@ class MedusaDrafter:
         """
         if self._feature is None or not pipeline.allows_any(self._ids):
             return TokenTree()
-        if not schedule.worth_pass([], [1.0]):
+        if not schedule.worth_at_once(self._expected(k, schedule)):
             return TokenTree()
         rows = self._passes.run(self._feature)
         recent = pipeline.recent(history)
@@ -132,6 +132,14 @@ class MedusaDrafter:
 
     def _keep(self, features: Rows | None) -> None:
         self._feature = None if features is None or not len(features) else features[-1].copy()
+
+    def _expected(self, k: int, schedule: Schedule) -> list[float]:
+        """The chance of each of the first `k` places that it is reached and accepted."""
+        reach: list[float] = []
+        for place in self._places[:k]:
+            before = 1.0 if place.parent == ROOT else reach[place.parent]
+            reach.append(before * schedule.acceptance(place.chance))
+        return reach
 
     def _filled(self, best: Sequence[Sequence[int]], k: int) -> TokenTree:
         """The tree's first `k` nodes, with these candidates of each head."""
