@@ -47,7 +47,7 @@ class Settings:
 
     epochs: float = 10.0
     depth: int = 3
-    deepen: float = 0.6
+    deepen: float = 0.75
     rate: float = 1.5e-3
     output_rate: float = 5e-4
     decay: float = 0.02
