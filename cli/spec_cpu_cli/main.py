@@ -60,8 +60,8 @@ def main() -> None:
 
 
 def _run() -> int:
-    _mend_streams()
     try:
+        _mend_streams()
         _check_arguments()
         try:
             code = app(standalone_mode=False, prog_name="spec-cpu")
