@@ -77,6 +77,7 @@ def measure(
         arm.draft,
         shape=arm.shape,
         kernels=arguments.kernels,
+        recalibrate=True,
         sampling=SamplingParams(temperature=arguments.temp),
     ) as session:
         pins = (arguments.k, PLAIN)

@@ -220,7 +220,8 @@ class _Bench:
         first, second, step = (_timed(draft, draft.score, [self._token] * n) for n in widths)
         self._draft_steps.append(step)
         self._catch_ups.append(max(0.0, first + second - 2 * step))
-        self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * _BATCH) / _BATCH)
+        n = min(_BATCH, draft.context.n_ctx - len(draft))
+        self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * n) / n)
         _timed(draft, draft.score, [self._token])  # the next first step finds this one's graph
 
     @property

@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from spec_cpu.llama.sequence import KVSequence
     from spec_cpu.sampling import Pipeline
 
-_FORMAT = 1  # of the file; another one is measured again
+_FORMAT = 2  # of the file; another one is measured again
 
 
 class CostCache:
     """Where the costs of one combination are kept.
 
-    The combination: both files, threads, the type of the cache of keys and values, llama.cpp's
-    version, the kernels and the processor.
+    The combination: both files, paths of a tree, threads, the type of the cache of keys and values,
+    llama.cpp's version, the kernels and the processor.
     """
 
     def __init__(self, target: Context, draft: Context | None) -> None:
         parts = {
             "target": target.model.fingerprint,
             "draft": draft.model.fingerprint if draft else None,
+            "paths": [target.n_seq, draft.n_seq if draft else None],
             "threads": target.threads,
             "kv": "f16",
             "kernels": [target.model.kernels, draft.model.kernels if draft else None],

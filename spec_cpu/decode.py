@@ -133,7 +133,7 @@ def _commit(
     # Each cache holds the text but its last token; what was rejected is forgotten.
     text += tokens
     target.keep(verdict.path)
-    wanted = any(one.drafter.feature_rows for one in drafting)
+    wanted = any(one.drafter.by_features for one in drafting)
     features = target.hidden(verdict.path) if wanted else None
     for one in drafting:
         one.drafter.commit(tokens, features)

@@ -110,8 +110,10 @@ def _eagle_drafter(
             hidden=True,
             flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
         )
+        ends = target.vocab.end_tokens
+        drafter = EagleDrafter(head, model, small, embedding, ends=ends, shape=shape)
         undo.pop_all()
-    return EagleDrafter(head, model, small, embedding, ends=target.vocab.end_tokens, shape=shape)
+    return drafter
 
 
 def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
@@ -125,9 +127,10 @@ def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
             max_outputs=heads,
             flash=target.library is not None,
         )
+        ends = target.vocab.end_tokens
+        drafter = MedusaDrafter(head, model, small, paths=context.n_seq, ends=ends)
         undo.pop_all()
-    ends = target.vocab.end_tokens
-    return MedusaDrafter(head, model, small, paths=context.n_seq, ends=ends)
+    return drafter
 
 
 def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:

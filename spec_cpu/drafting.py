@@ -121,12 +121,18 @@ def propose(
         if offer.k > 0 and offer.drafting.drafter.free:
             offer.propose(text, pipeline, rng)
     willing = [offer for offer in offers if offer.willing]
-    best = max(willing, key=lambda offer: offer.promise, default=None)
+    best = max(willing, key=_promise, default=None)
     if best is None:
         return Proposal(TokenTree(), 0, offers, None)
     if not best.drafting.drafter.free:
         best.propose(text, pipeline, rng)
+        if not best.nodes:  # it thought better of it, whatever was drawn: nothing was
+            best = max((one for one in willing if one.nodes), key=_promise, default=best)
     return Proposal(best.tree, best.nodes, offers, best)
+
+
+def _promise(offer: _Offer) -> float:
+    return offer.promise
 
 
 def _tried(

@@ -41,10 +41,10 @@ def _read(
         The features that `drafters` want, and how many tokens were in the cache.
     """
     known = target.reuse(tokens[:-1])
-    wanted = max((drafter.feature_rows for drafter in drafters), default=0)
+    wanted = max((drafter.lacks(tokens) for drafter in drafters), default=0)
     if not wanted:
         target.prefill(tokens[known:-1], progress)
         return None, known
-    # One more is evaluated: what follows it is new, and the draft learns what from its feature.
-    known = target.reuse(tokens[: max(0, known - 1)])
+    # Rows in the cache whose features were not kept are evaluated anew.
+    known = target.reuse(tokens[: min(known, len(tokens) - 1 - wanted)])
     return target.prefill_hidden(tokens[known:-1], wanted, progress), known

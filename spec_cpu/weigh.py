@@ -45,7 +45,8 @@ _AHEAD = 8  # passes of the draft that are thought ahead
 class Weigher:
     """Chooses how much of a tree to draft, and how many of its nodes to verify.
 
-    Once a cycle: `next_k`, `worth_pass` before each pass of a draft, `worth`, `observe`.
+    Once a cycle: `next_k`, `worth_pass` before each pass of a draft or `worth_at_once` before its
+    only one, `worth`, `observe`.
 
     A cycle is worth E - rate * seconds: tokens expected, less what its seconds would bring at the
     usual rate. Taking the best n of each cycle at the rate that this itself leads to is the best
@@ -256,10 +257,13 @@ class Weigher:
             seconds += self._others.drafting(n) + self._others.reading(self._missed)
         looking = 0.0 if self._repeatable or self._drafting else outcome.seconds_draft
         self._look += _LEARNT * (looking - self._look)
-        self._book(tokens, seconds, seconds if outcome.own else tokens * self._plain, looking)
+        alone = tokens * self._plain + self._drafting  # what it answers for if another drafted
+        self._book(tokens, seconds, seconds if outcome.own else alone, looking)
         if self._drafting:
-            self._brought += _LEARNT * (tokens - self._brought)
-            self._took += _LEARNT * (seconds - self._took)
+            brought = tokens if outcome.own else 1
+            took = seconds if outcome.own else self._plain + self._drafting
+            self._brought += _LEARNT * (brought - self._brought)
+            self._took += _LEARNT * (took - self._took)
         self._calibration.count(outcome.tried)
         self._idle = 0 if n and outcome.own else self._idle + 1
         self._steady = n == 0 or not outcome.own
@@ -292,7 +296,8 @@ class Weigher:
             extra = min(max(0.0, seconds / self._last_plain - 1.0), 1.0) * self._costs.passes[0]
             self._rebuild += _LEARNT * (extra - self._rebuild)
         if self._drafting and not self._missed:
-            self._pace.draft(outcome.seconds_draft, self._drafting / self._costs.draft_step)
+            steps = (self._drafting - self._costs.draft_catch_up) / self._costs.draft_step
+            self._pace.draft(outcome.seconds_draft, steps)
         self._pace.target(max(0.0, seconds - changed * self._rebuild), n + 1)
         self._costs = replace(self._pace.corrected(), rebuild=self._rebuild)
 

@@ -72,7 +72,7 @@ class Drafter:
     chance: Chance
     begun: int = 0
     model = sequence = window = None
-    feature_rows = 0
+    by_features = False
 
     def __post_init__(self) -> None:
         self.committed: list[int] = []
@@ -273,6 +273,35 @@ def test_a_model_that_is_not_preferred_does_nothing() -> None:
     assert {"ngram", "model"} <= {*used}
     assert model.begun == used.count("model")
     assert model.committed == ngram.committed == text[1:151]
+
+
+class Declining(Pinned):
+    """Promises more than any other, and takes back whatever is proposed."""
+
+    def next_k(self, room: int) -> int:
+        k = super().next_k(room)
+        self.promise = 1e9
+        return k
+
+    def worth(self, tree: TokenTree) -> int:
+        return 0
+
+
+def test_what_was_looked_up_stands_in_for_a_draft_that_is_taken_back() -> None:
+    text = np.random.default_rng(2).integers(0, N_VOCAB, 200).tolist()
+    ngram = Drafter("ngram", True, text, always(0.9))
+    model = Drafter("model", False, text, always(0.5))
+    done = cycles(
+        Target(text),
+        [Drafting(ngram, Pinned(4)), Drafting(model, Declining(4))],
+        text[:1],
+        pipeline=PIPELINE,
+        rule=RULES["block"],
+        rng=np.random.default_rng(0),
+        max_tokens=150,
+    )
+    assert {cycle.drafter for cycle in list(done)[:-1]} == {"ngram"}
+    assert model.begun
 
 
 def test_pinned_the_look_up_drafts_where_it_finds_more_than_the_model_brings() -> None:

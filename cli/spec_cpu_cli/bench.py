@@ -259,7 +259,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
         why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
         raise UsageError(f"bench compares a draft with none: {why}")
     model = session.draft_model
-    heads = any(one.feature_rows for one in session.drafters)  # that other programs cannot run
+    heads = any(one.by_features for one in session.drafters)  # that other programs cannot run
     draft = model.path if model and not heads else None
     setting = _setting(session, draft, asked, temperature)
     measured = _measure(session, asked, setting, show=show)

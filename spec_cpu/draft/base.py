@@ -32,8 +32,7 @@ class Drafter(Protocol):
         model: whose passes draft; None: no model's.
         sequence: its own passes, to measure what they cost.
         window: tokens that it reads, at most, to take up drafting again.
-        feature_rows: of how many of a prompt's last rows it wants the target's final hidden states;
-            0: it drafts without them.
+        by_features: does it draft from the target's final hidden states?
     """
 
     @property
@@ -55,7 +54,14 @@ class Drafter(Protocol):
     def window(self) -> int | None: ...
 
     @property
-    def feature_rows(self) -> int: ...
+    def by_features(self) -> bool: ...
+
+    def lacks(self, prompt: Sequence[int]) -> int:
+        """Of how many rows at the prompt's end, before its last token, it wants the features.
+
+        None where it does not draft from them.
+        """
+        ...
 
     def begin(
         self,
@@ -67,8 +73,8 @@ class Drafter(Protocol):
         """Take up a text. What is already known of it from the last one may be kept.
 
         Args:
-            features: if it wants any: the target's hidden states of the last rows before the last
-                token, (rows, n_embd). What is before them was in the target's cache.
+            features: if any drafter wants some: the target's hidden states of the last rows before
+                the last token, (rows, n_embd): as many as this one lacks at least, if there are.
         """
         ...
 

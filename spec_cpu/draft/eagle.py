@@ -44,6 +44,7 @@ class EagleDrafter:
 
     name = "eagle"
     free = False
+    by_features = True
     shape: Shape = "chain"
 
     def __init__(
@@ -82,14 +83,21 @@ class EagleDrafter:
         return min(_WINDOW, self._context.n_ctx // 4)
 
     @property
-    def feature_rows(self) -> int:
-        """Rows of a prompt's end that it reads."""
-        return self.window
-
-    @property
     def sequence(self) -> HeadPasses:
         """Its passes, for measuring what they cost."""
         return self._passes
+
+    def lacks(self, prompt: Sequence[int]) -> int:
+        """Rows up to those that it knows; the end of the prompt if that is too many."""
+        return min(self.window, len(prompt) - 1 - self._known(prompt))
+
+    def _known(self, prompt: Sequence[int]) -> int:
+        """The row of the prompt up to which it knows all; 0 if nothing."""
+        rows = self._start + self._base + len(self._pending)
+        same = _shared(self._text, prompt)
+        # A row is known if its token is, and the last one is needed again for its logits.
+        known = min(rows, same - 1, len(prompt) - 2)
+        return max(0, known if known >= self._start else 0)
 
     def begin(
         self,
@@ -99,13 +107,11 @@ class EagleDrafter:
         features: Rows | None = None,
     ) -> None:
         """Take in all rows of the prompt that it can know but the last."""
+        known = self._known(prompt)
         self._passes.truncate(self._base)
         self._take_in_pending()
         rows = 0 if features is None else len(features)
         first = len(prompt) - 1 - rows  # the row that `features` begin with
-        same = _shared(self._text, prompt)
-        # A row is known if its token is, and the last one is needed again for its logits.
-        known = max(0, min(self._start + self._base, same - 1, len(prompt) - 2))
         if self._start <= first <= known:
             self._cut(known - self._start)
         else:
@@ -160,9 +166,11 @@ class EagleDrafter:
             self._passes,
             Reader(pipeline, pipeline.recent(history), self._ids),
         )
-        tree, _ = grow(growing, k, schedule, ends=self._ends, paths=self._passes.paths)
-        if growing.features:
-            self._passes.fell()
+        try:
+            tree, _ = grow(growing, k, schedule, ends=self._ends, paths=self._passes.paths)
+        finally:  # what was planted must not stay, however it ends
+            if growing.features:
+                self._passes.fell()
         return tree
 
     def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:

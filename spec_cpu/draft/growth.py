@@ -182,6 +182,7 @@ class _Growth:
                 break
             parent = self._parents[node]
             new = node not in self._places and self._tokens[node] not in self._ends
+            new = new and self.chances[node] > self._floor  # else nothing that follows it stays
             if new and parent in self._places and lines.extend(parent):
                 layer.append(node)
         return layer

@@ -36,7 +36,8 @@ class HeadPasses:
         self._kv = KVSequence(context, branches=range(1, context.n_seq))
         self._combine_feature = Matrix(head.combine_feature, context.model.library)
         self._combine_embedding = Matrix(head.combine_embedding, context.model.library)
-        self._head = head
+        self._bias = head.bias
+        self._scales = head.feature_scale, head.embedding_scale
         self._width = head.label.target.n_embd
         self._embedding = embedding
         self._rows = 0  # of the last step
@@ -125,7 +126,7 @@ class HeadPasses:
             self._kv.truncate(0)
 
     def _inputs(self, tokens: Sequence[int], features: Rows) -> Rows:
-        rows = self._combine_feature.times(self._head.feature_scale * features[:, : self._width])
+        rows = self._combine_feature.times(self._scales[0] * features[:, : self._width])
         for i, token in enumerate(tokens):
             rows[i] += self._embed(token)
         return rows
@@ -137,7 +138,6 @@ class HeadPasses:
             if len(self._embedded) >= self._most_embedded:
                 self._embedded.clear()
             row = self._embedding.rows([token])[:, : self._width]
-            scaled = self._head.embedding_scale * row
-            known = self._combine_embedding.times(scaled)[0] + self._head.bias
+            known = self._combine_embedding.times(self._scales[1] * row)[0] + self._bias
             self._embedded[token] = known
         return known

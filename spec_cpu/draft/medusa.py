@@ -52,7 +52,7 @@ class MedusaDrafter:
     name = "medusa"
     free = False
     shape: Shape = "tree"
-    feature_rows = 1
+    by_features = True
     window: int | None = 0
 
     def __init__(
@@ -84,6 +84,10 @@ class MedusaDrafter:
     def sequence(self) -> MedusaPasses:
         """Its passes, for measuring what they cost."""
         return self._passes
+
+    def lacks(self, prompt: Sequence[int]) -> int:
+        """The last row, if there is one."""
+        return min(1, len(prompt) - 1)
 
     def begin(
         self,

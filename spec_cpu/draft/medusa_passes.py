@@ -26,7 +26,7 @@ class MedusaPasses:
 
     def __init__(self, head: MedusaHead, context: Context) -> None:
         self.context = context
-        self._head = head
+        self._scale, self._bias = head.scale, head.bias
         self._width = len(head.scale)
         self._heads = len(head.accuracy)
         self._blocks = Matrix(head.blocks, context.model.library)
@@ -45,9 +45,8 @@ class MedusaPasses:
         Returns:
             float32, (K, V): a view that lives until the next pass.
         """
-        head = self._head
-        scaled = head.scale * feature[: self._width]
-        hidden = _silu(self._blocks.times(scaled[None])[0] + head.bias).reshape(self._heads, -1)
+        scaled = self._scale * feature[: self._width]
+        hidden = _silu(self._blocks.times(scaled[None])[0] + self._bias).reshape(self._heads, -1)
         hidden += scaled
         self.context.truncate(0)
         return self.context.decode_embeddings(hidden, self._positions, self._seq_ids)

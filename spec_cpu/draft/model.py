@@ -35,7 +35,7 @@ class ModelDrafter:
 
     name = "model"
     free = False
-    feature_rows = 0
+    by_features = False
 
     def __init__(
         self, model: Model, context: Context, *, n_vocab: int, shape: Shape = "chain"
@@ -55,6 +55,10 @@ class ModelDrafter:
         self._base = 0  # tokens in the cache when the proposal began
         self._fed: TokenTree | None = None  # in the cache behind those, of a tree
         self._pending: list[int] = []
+
+    def lacks(self, prompt: Sequence[int]) -> int:
+        """It wants no features."""
+        return 0
 
     def begin(
         self,

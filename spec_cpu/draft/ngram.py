@@ -38,7 +38,7 @@ class NgramDrafter:
 
     name = defaults.NGRAM
     free = True
-    feature_rows = 0
+    by_features = False
     shape: Shape = "tree"
     model: Model | None = None
     sequence: KVSequence | None = None
@@ -59,6 +59,10 @@ class NgramDrafter:
         self._ends = ends
         self._record = _Record()
         self._growth = _Growth(self._index, self._record)
+
+    def lacks(self, prompt: Sequence[int]) -> int:
+        """It wants no features."""
+        return 0
 
     def begin(
         self,

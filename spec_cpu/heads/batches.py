@@ -14,7 +14,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu.heads.script import ASSISTANT, USER
 from spec_cpu.heads.shards import Shard, ShardStore
 
-_USER_WEIGHT = 0.3  # what was made up for the user is a little like an answer, too
+_USER_WEIGHT = 0.3  # what the user says is a little like an answer, too
 
 
 @dataclass(frozen=True, slots=True)

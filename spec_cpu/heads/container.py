@@ -140,11 +140,14 @@ def written(path: Path, label: Label, sizes: Sizes, quantization: str) -> Iterat
     if label.acceptance:
         head.array("acceptance", np.asarray(label.acceptance, np.float32))
     yield head
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    part.replace(path)  # what has the name `path` is complete
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        part.replace(path)  # what has the name `path` is complete
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _write_sizes(writer: Any, label: Label, sizes: Sizes, quantization: str) -> None:

@@ -43,8 +43,8 @@ class Plan:
     Attributes:
         tokens: wanted, rounded up to whole shards.
         seed: the same seed gives the same data on one machine.
-        prompts: user turns of conversations: every other one begins with them, over and over, so
-            that a head learns from what it is for and from more. None: all are made up.
+        prompts: user turns of conversations: half of them begin with these, over and over, so that
+            a head learns from what it is for and from more. None: all are made up.
         sequences: conversations in one batch, at most.
         length: tokens of a conversation.
     """

@@ -60,7 +60,7 @@ class Learner:
 
     def epochs_in(self, seconds: float) -> float:
         """How many epochs that time is enough for, by a short trial."""
-        return seconds / (self._trainer.seconds_a_step() * self._trainer.steps_an_epoch)
+        return self._trainer.epochs_in(seconds)
 
     def train(self, epochs: float, progress: Callable[[Progress], None]) -> Acceptance:
         """Train to the end, or go on from the last checkpoint. Errors: `Trainer.train`."""

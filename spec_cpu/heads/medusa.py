@@ -105,6 +105,7 @@ class MedusaPupil:
         Returns:
             (K, ranks) float32.
         """
+        ranks = min(ranks, self.output.out_features)
         right = torch.zeros(self.depth, ranks)
         tried = torch.zeros(self.depth, 1)
         for batch in batches:

@@ -136,7 +136,7 @@ class _Clock:
     def learning(self, done: int, total: int, rate: float) -> None:
         if self._budget is not None:
             left = max(0.0, self._budget - (perf_counter() - self._start))
-            total = done + round(rate * left)
+            total = done + max(1, round(rate * left))
         self._tick(Tick("generating text", done, total, rate))
 
 
@@ -192,9 +192,9 @@ def _told(tick: Callable[[Tick], None]) -> Callable[[Step], None]:
 def _card(work: Work, epochs: float) -> str:
     manifest = work.data.manifest()
     tokens = len(work.data) * manifest.sequences * manifest.length
-    turns = (
-        f"conversations, half on {len(work.prompts)} prompts" if work.prompts else "conversations"
-    )
+    turns = "conversations"
+    if work.prompts:
+        turns += f", half on {len(work.learnt_prompts)} prompts"
     return (
         f"spec-cpu {__version__}, {date.today()}: {work.kind}, {tokens:,} tokens of "
         f"{work.target}'s own {turns}, {epochs:g} epochs, seed {work.seed}"

@@ -63,7 +63,7 @@ class Template:
 class Speaker:
     """One conversation on its way: says which token comes next, the model's or the template's.
 
-    Turns alternate. The target makes up those of the user as well, unless prompts are given. A turn
+    Turns alternate. The target makes up those of the user as well, once prompts are used up. A turn
     ends where the target ends it, or after as many tokens as it was allowed.
     """
 

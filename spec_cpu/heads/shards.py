@@ -82,8 +82,8 @@ class ShardStore:
         if self.begun:
             if self.manifest() != manifest:
                 raise UsageError(
-                    f"{self.folder} holds data of another target, seed or prompts: give another "
-                    "folder, or the options that it was made with"
+                    f"{self.folder} holds data of another target, seed or prompts, or by another "
+                    "spec-cpu: give another folder, or the options that it was made with"
                 )
             return
         try:
@@ -132,7 +132,7 @@ class ShardStore:
                 return Shard(**arrays)
         except FileNotFoundError:
             raise UsageError(f"{self.folder} holds no shard {number}: generate more") from None
-        except (OSError, ValueError, TypeError, KeyError, zipfile.BadZipFile):
+        except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile):
             raise UsageError(f"{path} is damaged: delete it, and generate again") from None
 
     def __iter__(self) -> Iterator[Shard]:

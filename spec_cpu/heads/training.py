@@ -6,7 +6,8 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
@@ -27,7 +28,7 @@ _LEAST_RATE = 0.05  # of the peak, at the end
 _CLIP = 1.0
 _LOSS_DECAY = 0.8  # of each further step's loss
 _CHECKPOINT = "checkpoint.pt"
-_EVALUATIONS = 40  # in a whole training
+_EVALUATIONS = 25  # in a whole training
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,8 @@ class Settings:
         deepen: the share of the training that has a single step.
         rate: peak learning rate; `output_rate` is that of the output matrix.
         decay: weight decay.
-        patience: the share of the training after which it ends if held-out acceptance has not
-            grown meanwhile; counted in the deep part only.
+        patience: the share of the deep part after which it ends if held-out acceptance has not
+            grown meanwhile.
         seed: of the order of the data and of the first weights.
     """
 
@@ -51,7 +52,7 @@ class Settings:
     rate: float = 1.5e-3
     output_rate: float = 5e-4
     decay: float = 0.02
-    patience: float = 0.2
+    patience: float = 0.4
     seed: int = 0
 
 
@@ -199,29 +200,43 @@ class Trainer:
         self.net.load_state_dict(self._best.weights)
         return self._best.acceptance
 
-    def seconds_a_step(self) -> float:
-        """The mean over a training, measured on a copy of the net: nothing changes."""
-        probe = replace(self, pupil=copy.deepcopy(self.pupil))
-        optimizer, batch = probe._optimizer(), next(probe._batches())
-        seconds = []
-        for depth in (1, self.settings.depth):
-            probe._update(batch, optimizer, depth)  # the first time takes longer
+    def epochs_in(self, seconds: float) -> float:
+        """How many epochs that time is enough for, evaluations included, by a short trial.
+
+        The net is left as it was.
+        """
+        before = copy.deepcopy(self.net.state_dict())
+        optimizer, batch = self._optimizer(), next(self._batches())
+
+        def timed(work: Callable[[], object]) -> float:
+            work()  # the first time takes longer
             start = perf_counter()
-            probe._update(batch, optimizer, depth)
-            seconds.append(perf_counter() - start)
-        shallow, deep = seconds
-        return self.settings.deepen * shallow + (1.0 - self.settings.deepen) * deep
+            work()
+            return perf_counter() - start
+
+        shallow, deep = (
+            timed(partial(self._update, batch, optimizer, depth))
+            for depth in (1, self.settings.depth)
+        )
+        evaluations = _EVALUATIONS * -(-self._sequences // BATCH)
+        seconds -= evaluations * timed(partial(self._accepted, batch))
+        self.net.load_state_dict(before)
+        step = self.settings.deepen * shallow + (1.0 - self.settings.deepen) * deep
+        return seconds / (step * self.steps_an_epoch)
 
     def evaluate(self) -> Acceptance:
         """On the shard that is held out."""
         counts = torch.zeros(self.pupil.depth, 4)
         self.net.eval()
         for batch in batches_of(self.held_out.read(0), self.vocabulary, BATCH):
-            with torch.no_grad(), mixed():
-                hiddens = self.pupil.draft(batch, self.pupil.depth)
-            counts += accepted(self.pupil.output, batch, hiddens)
+            counts += self._accepted(batch)
         self.net.train()
         return Acceptance.of(counts)
+
+    def _accepted(self, batch: Batch) -> Tensor:
+        with torch.no_grad(), mixed():
+            hiddens = self.pupil.draft(batch, self.pupil.depth)
+        return accepted(self.pupil.output, batch, hiddens)
 
     @property
     def _depth(self) -> int:
@@ -234,7 +249,8 @@ class Trainer:
         if self._best is None:
             return False
         since = max(self._best.step, self.settings.deepen * self.steps)
-        return self._step - since > self.settings.patience * self.steps
+        deep = (1.0 - self.settings.deepen) * self.steps
+        return self._step - since > self.settings.patience * deep
 
     def _judge(self) -> None:
         acceptance = self.evaluate()
@@ -357,6 +373,7 @@ class Trainer:
         """What a checkpoint has to agree in."""
         return {
             "settings": asdict(self.settings),
+            "steps": self.steps,
             "shards": self._shards,
             "tokens": self.vocabulary.tokens.tolist(),
         }

@@ -38,7 +38,7 @@ class Asked:
         seed: the same seed gives the same head, on one machine, if `tokens` are given.
         vocabulary: tokens that the head can propose.
         hours: the time that it may take. tokens: to generate and learn from, instead.
-        prompts: user turns that every other conversation begins with; default: all made up.
+        prompts: user turns that half of the conversations begin with; default: all made up.
     """
 
     kind: str | None = None

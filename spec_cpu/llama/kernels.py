@@ -69,22 +69,23 @@ class Matrix:
 
     def __init__(self, weights: Rows, library: Path | None) -> None:
         """Prepare `weights`, (m, n), for the kernels in `library`; None: for NumPy."""
-        self._weights = np.ascontiguousarray(weights, np.float32)
-        self._kernels = None if library is None else _loaded[library.parent.name]
         self._handle: int | None = None
-        if self._kernels is not None:
-            m, n = weights.shape
-            self._handle = self._kernels.spec_cpu_matrix(self._weights.ctypes.data, n, m)
+        self._rows, n = weights.shape
+        weights = np.ascontiguousarray(weights, np.float32)
+        if library is not None:
+            self._kernels = _loaded[library.parent.name]
+            self._handle = self._kernels.spec_cpu_matrix(weights.ctypes.data, n, self._rows)
+        self._weights = None if self._handle else weights
 
     def __del__(self) -> None:
-        if self._kernels is not None and self._handle:
+        if self._handle:
             self._kernels.spec_cpu_matrix_free(self._handle)
 
     def times(self, rows: Rows) -> Rows:
         """The product of each of `rows`, (r, n): (r, m)."""
-        products = np.empty((len(rows), len(self._weights)), np.float32)
-        if self._kernels is not None and self._handle:
-            rows = np.ascontiguousarray(rows)
+        products = np.empty((len(rows), self._rows), np.float32)
+        if self._weights is None:
+            rows = np.ascontiguousarray(rows, np.float32)
             self._kernels.spec_cpu_matrix_multiply(
                 self._handle, rows.ctypes.data, len(rows), products.ctypes.data
             )

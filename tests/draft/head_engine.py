@@ -56,7 +56,7 @@ def start(
     """The cycles that follow `prompt`, which is read at once."""
     known = target.reuse(prompt[:-1])
     known = target.reuse(prompt[: max(0, known - 1)])
-    rows = target.prefill_hidden(prompt[known:-1], drafter.feature_rows if drafter else 0)
+    rows = target.prefill_hidden(prompt[known:-1], drafter.lacks(prompt) if drafter else 0)
     if drafter:
         drafter.begin(prompt, features=rows)
     return cycles(

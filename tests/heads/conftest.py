@@ -39,7 +39,7 @@ if importlib.util.find_spec("torch") is None:  # the extra "train"
         "test_export.py",
         "test_head_batches.py",
         "test_medusa_net.py",
-        "test_recipe.py",
+        "test_loss.py",
         "test_training.py",
     ]
 

@@ -1,6 +1,8 @@
 // Products outside of a graph: for what a draft head computes beside llama.cpp's passes.
 #include <cstdlib>
 #include <memory>
+#include <new>
+#include <utility>
 #include <vector>
 
 #include "matmul.h"
@@ -26,17 +28,21 @@ struct Matrix {
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-// A matrix of `rows` rows of k weights, kept in 8 bits; nullptr where no kernel has this size.
-EXPORTED void * spec_cpu_matrix(const float * weights, int64_t k, int64_t rows) {
+// A matrix of `rows` rows of k weights, kept in 8 bits; nullptr where no kernel has this size, or
+// there is no memory.
+EXPORTED void * spec_cpu_matrix(const float * weights, int64_t k, int64_t rows) try {
     const Kernel * kernel = find_kernel(GGML_TYPE_Q8_0, k, rows);
     if (!kernel) return nullptr;
     const size_t bytes = kernel->group_bytes(k) * size_t(rows / lanes()) + SLACK;
-    void * packed = nullptr;
-    if (posix_memalign(&packed, ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)) return nullptr;
+    void * memory = nullptr;
+    if (posix_memalign(&memory, ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)) return nullptr;
+    std::unique_ptr<uint8_t, Free> packed(static_cast<uint8_t *>(memory));
     std::vector<uint8_t> quantized(ggml_row_size(GGML_TYPE_Q8_0, k) * size_t(rows));
     ggml_quantize_chunk(GGML_TYPE_Q8_0, weights, quantized.data(), 0, rows, k, nullptr);
-    kernel->pack(quantized.data(), k, rows, packed);
-    return new Matrix{kernel, k, rows, std::unique_ptr<uint8_t, Free>(static_cast<uint8_t *>(packed))};
+    kernel->pack(quantized.data(), k, rows, packed.get());
+    return new Matrix{kernel, k, rows, std::move(packed)};
+} catch (const std::bad_alloc &) {
+    return nullptr;
 }
 
 EXPORTED void spec_cpu_matrix_free(void * matrix) { delete static_cast<Matrix *>(matrix); }
