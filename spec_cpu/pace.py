@@ -12,7 +12,8 @@ from spec_cpu.cost import Costs
 # Of log seconds, as standard deviations.
 _DRIFT = 0.05  # the machine's pace, from one observation to the next
 _NOISE = 0.05  # one observation
-_ERROR, _DRAFT_ERROR = 0.1, 0.05  # the given costs of the target's passes, of the draft
+_ERROR = 0.1  # the given costs of the target's passes
+_DRAFT_ERROR = 0.3  # of the draft: choosing among its tokens was not measured with its passes
 _ALIKE = 4.0  # widths so far apart hardly err alike
 _KEPT = 0.9995  # of what was learnt of an error, from one observation to the next
 _OUTLIER = 1.5  # beyond it a surprise counts as noise
