@@ -57,8 +57,8 @@ def main() -> None:
     print_row([*header, *categories])
     print_row(["---"] * (len(header) + len(categories)))
     for arm in arguments.arms:
-        results = measure(arguments.target, arm, prompts, arguments)
-        print_row([*overall(arm, results[OVERALL]), *by_category(results, categories)])
+        results, c = measure(arguments.target, arm, prompts, arguments)
+        print_row([*overall(arm, results[OVERALL], c), *by_category(results, categories)])
 
 
 def limited(prompts: list[Prompt], limit: int | None) -> Iterator[Prompt]:
@@ -71,7 +71,8 @@ def limited(prompts: list[Prompt], limit: int | None) -> Iterator[Prompt]:
 
 def measure(
     target: Path, arm: Arm, prompts: list[Prompt], arguments: argparse.Namespace
-) -> dict[str, Result]:
+) -> tuple[dict[str, Result], float | None]:
+    """Results by category, and c as measured before them, where passes draft."""
     with spec_cpu.load(
         target,
         arm.draft,
@@ -82,10 +83,11 @@ def measure(
     ) as session:
         pins = (arguments.k, PLAIN)
         rounds = run(session, prompts, pins=pins, max_tokens=arguments.n, seed=0)
-        return summarize(list(rounds), arguments.k)
+        results = summarize(list(rounds), arguments.k)
+        return results, session.costs.c if session.costs and session.draft_model else None
 
 
-def overall(arm: Arm, result: Result) -> list[str]:
+def overall(arm: Arm, result: Result, c: float | None) -> list[str]:
     depths = " ".join(f"{alpha:.2f}" for alpha in result.alpha_by_position[:5])
     return [
         arm.name,
@@ -94,7 +96,7 @@ def overall(arm: Arm, result: Result) -> list[str]:
         f"{result.speedup.median:.2f}",
         f"{result.speedup.low:.2f}-{result.speedup.high:.2f}",
         f"{result.tokens_per_cycle or 0:.2f}",
-        "-" if result.c is None else f"{result.c:.3f}",
+        "-" if c is None else f"{c:.3f}",
         depths or "-",
     ]
 
