@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from time import perf_counter
 
 import numpy as np
@@ -120,19 +121,16 @@ def propose(
         offer.plan(room)
         if offer.k > 0 and offer.drafting.drafter.free:
             offer.propose(text, pipeline, rng)
+    by_promise = attrgetter("promise")
     willing = [offer for offer in offers if offer.willing]
-    best = max(willing, key=_promise, default=None)
+    best = max(willing, key=by_promise, default=None)
     if best is None:
         return Proposal(TokenTree(), 0, offers, None)
     if not best.drafting.drafter.free:
         best.propose(text, pipeline, rng)
-        if not best.nodes:  # it thought better of it, whatever was drawn: nothing was
-            best = max((one for one in willing if one.nodes), key=_promise, default=best)
+        if not best.nodes:  # it declined, before it drew any token
+            best = max((one for one in willing if one.nodes), key=by_promise, default=best)
     return Proposal(best.tree, best.nodes, offers, best)
-
-
-def _promise(offer: _Offer) -> float:
-    return offer.promise
 
 
 def _tried(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from spec_cpu.cost import MeasureProgress
-from spec_cpu.llama.sequence import PrefillProgress
+if TYPE_CHECKING:
+    from spec_cpu.cost import MeasureProgress
+    from spec_cpu.llama.sequence import PrefillProgress
 
 Progress = Callable[[str, int, int | None], None]
-"""Told (what is being done, how much is done, out of how much)."""
+"""Told (what is being done, how much is done, out of how much; None: it is not known)."""
 
 
 def of_tokens(progress: Progress | None, label: str) -> PrefillProgress | None:

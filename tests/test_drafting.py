@@ -252,16 +252,12 @@ def test_two_that_are_always_wrong_lose_no_more_than_their_purses(
     assert run.rate >= least
 
 
-def test_a_model_that_is_not_preferred_does_nothing() -> None:
-    text = np.random.default_rng(2).integers(0, N_VOCAB, 200).tolist()
-    ngram, model = (
-        Drafter("ngram", True, text, at_times(0.99, 0.0, 40)),
-        Drafter("model", False, text, always(0.5)),
-    )
-    done = list(
+def decoded(text: list[int], *drafting: Drafting) -> list[Cycle]:
+    """150 tokens of `text` from its first."""
+    return list(
         cycles(
             Target(text),
-            [Drafting(ngram, Pinned(4)), Drafting(model, Pinned(4))],
+            drafting,
             text[:1],
             pipeline=PIPELINE,
             rule=RULES["block"],
@@ -269,6 +265,15 @@ def test_a_model_that_is_not_preferred_does_nothing() -> None:
             max_tokens=150,
         )
     )
+
+
+def test_a_model_that_is_not_preferred_does_nothing() -> None:
+    text = np.random.default_rng(2).integers(0, N_VOCAB, 200).tolist()
+    ngram, model = (
+        Drafter("ngram", True, text, at_times(0.99, 0.0, 40)),
+        Drafter("model", False, text, always(0.5)),
+    )
+    done = decoded(text, Drafting(ngram, Pinned(4)), Drafting(model, Pinned(4)))
     used = [cycle.drafter for cycle in done]
     assert {"ngram", "model"} <= {*used}
     assert model.begun == used.count("model")
@@ -291,16 +296,8 @@ def test_what_was_looked_up_stands_in_for_a_draft_that_is_taken_back() -> None:
     text = np.random.default_rng(2).integers(0, N_VOCAB, 200).tolist()
     ngram = Drafter("ngram", True, text, always(0.9))
     model = Drafter("model", False, text, always(0.5))
-    done = cycles(
-        Target(text),
-        [Drafting(ngram, Pinned(4)), Drafting(model, Declining(4))],
-        text[:1],
-        pipeline=PIPELINE,
-        rule=RULES["block"],
-        rng=np.random.default_rng(0),
-        max_tokens=150,
-    )
-    assert {cycle.drafter for cycle in list(done)[:-1]} == {"ngram"}
+    done = decoded(text, Drafting(ngram, Pinned(4)), Drafting(model, Declining(4)))
+    assert {cycle.drafter for cycle in done[:-1]} == {"ngram"}
     assert model.begun
 
 

@@ -15,12 +15,14 @@ import tiny
 from scipy import stats
 
 from spec_cpu.decode import Cycle, cycles
+from spec_cpu.draft.base import Drafter
 from spec_cpu.draft.model import ModelDrafter
 from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.pinned import Pinned
+from spec_cpu.reading import read_prompt
 from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.schedule_base import Schedule
 from spec_cpu.verify import RULES
@@ -63,27 +65,25 @@ def opened(
 
 def start(
     target: KVSequence,
-    drafter: ModelDrafter | None,
+    drafter: Drafter | None,
     prompt: list[int],
     *,
     k: int,
     params: SamplingParams,
-    rng: np.random.Generator,
-    max_tokens: int,
+    rng: np.random.Generator | None = None,
+    max_tokens: int = 8,
     rule: str = "block",
     schedule: Schedule | None = None,
 ) -> Iterator[Cycle]:
-    target.reuse(prompt[:-1])
-    target.prefill(prompt[len(target) : -1])
-    if drafter:
-        drafter.begin(prompt)
+    """The cycles that follow `prompt`, which is read at once."""
+    read_prompt(target, prompt, [drafter] if drafter else [])
     return cycles(
         target,
         [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
         prompt,
         pipeline=Pipeline(params),
         rule=RULES[rule],
-        rng=rng,
+        rng=rng or np.random.default_rng(0),
         max_tokens=max_tokens,
     )
 

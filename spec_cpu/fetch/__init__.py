@@ -19,7 +19,8 @@ from spec_cpu.catalog import (
     load_catalog,
 )
 from spec_cpu.errors import CatalogError
-from spec_cpu.fetch.store import Progress, cache_dir, cache_path, locked, reporting_storage
+from spec_cpu.fetch.store import cache_dir, cache_path, locked, reporting_storage
+from spec_cpu.progress import Progress
 
 __all__ = ["Progress", "cache_dir", "fetch", "local_path", "resolve"]
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from spec_cpu.catalog import HubSource, Model
 from spec_cpu.errors import CatalogError
-from spec_cpu.fetch.store import Progress, check, reporting_storage
+from spec_cpu.fetch.store import check, reporting_storage
+from spec_cpu.progress import Progress
 
 # Where errors of the hub's client come from; its HTTP library differs between releases.
 _CLIENT = {"huggingface_hub", "hf_xet", "httpx", "httpx2", "httpcore", "requests", "urllib3"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from spec_cpu.catalog import Model, QuantizeSource
-from spec_cpu.fetch.store import Progress, place, staging
+from spec_cpu.fetch.store import place, staging
+from spec_cpu.progress import Progress
 
 
 def obtain(

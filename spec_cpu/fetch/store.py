@@ -7,15 +7,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from spec_cpu.catalog import Model, QuantizeSource, load_catalog
 from spec_cpu.errors import CatalogError, UsageError
-
-Progress = Callable[[str, int, int | None], None]
-"""Told (what is going on, bytes done, bytes in all or None if unknown)."""
+from spec_cpu.progress import Progress
 
 CHUNK = 1 << 20  # bytes read at a time
 _FULL = {errno.ENOSPC, errno.EDQUOT}

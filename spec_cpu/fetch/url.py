@@ -19,7 +19,8 @@ from urllib.request import Request, urlopen
 from spec_cpu import __version__
 from spec_cpu.catalog import Model, UrlSource
 from spec_cpu.errors import CatalogError
-from spec_cpu.fetch.store import CHUNK, Progress, place
+from spec_cpu.fetch.store import CHUNK, place
+from spec_cpu.progress import Progress
 
 TIMEOUT = 30.0  # seconds without an answer or a byte
 _PARTIAL = 206

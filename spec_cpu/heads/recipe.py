@@ -11,7 +11,6 @@ from time import perf_counter
 
 from spec_cpu import __version__, defaults, machine
 from spec_cpu.errors import ModelError, SpecCpuError
-from spec_cpu.fetch.store import Progress
 from spec_cpu.heads.generate import Plan
 from spec_cpu.heads.generate import generate as generate_shards
 from spec_cpu.heads.held_out import Acceptance
@@ -22,6 +21,7 @@ from spec_cpu.heads.training import Settings
 from spec_cpu.heads.work import Work
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.model import Model
+from spec_cpu.progress import Progress
 
 GENERATE, TRAIN = "generate", "train"
 _DATA_SHARE, _TRAIN_SHARE = 0.4, 0.5  # of the hours; the rest is for looking at the result

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from spec_cpu import machine
 from spec_cpu.errors import KernelsError
-from spec_cpu.fetch.store import Progress, cache_dir
+from spec_cpu.fetch.store import cache_dir
+from spec_cpu.progress import Progress
 
 _SOURCE = Path(__file__).parent / "native"
 _NAME = "libspec_cpu_kernels.so"

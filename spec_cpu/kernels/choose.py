@@ -11,12 +11,12 @@ from typing import Literal, get_args
 
 from spec_cpu import machine
 from spec_cpu.errors import ContextError, KernelsError, ModelError, UsageError
-from spec_cpu.fetch.store import Progress
 from spec_cpu.kernels.build import Build, build
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.kernels import load_kernels
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.progress import Progress
 
 Mode = Literal["auto", "on", "off"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import head_engine
 import numpy as np
 import pytest
+import test_engine
 import tiny
 import tiny_medusa
 from head_engine import BIASED, GREEDY, followed
@@ -35,7 +35,7 @@ from spec_cpu.tree import ROOT
 
 SAMPLES = 6_000
 
-start = partial(head_engine.start, k=5)
+start = partial(test_engine.start, k=5)
 
 
 def heads_of(path: Path) -> MedusaHead:

@@ -23,9 +23,7 @@ namespace {
 using namespace spec_cpu;
 
 constexpr const char * NAME = "spec-cpu";
-constexpr size_t ALIGNMENT = 64;
 constexpr size_t HUGE_PAGE = size_t(2) << 20;
-constexpr size_t SLACK = 8192;  // kernels fetch ahead of what they read
 
 std::atomic<bool> accepting{false};  // new weights: models keep what they were loaded with
 

@@ -8,6 +8,9 @@
 
 namespace spec_cpu {
 
+// Of packed weights and prepared activations: kernels fetch ahead of what they read.
+constexpr size_t ALIGNMENT = 64, SLACK = 8192;
+
 // What can be done with the weights of one type. A matrix of `rows` rows has rows / lanes() groups.
 //
 // Activations are made ready by column, any column by any thread, then shared by all. The result of

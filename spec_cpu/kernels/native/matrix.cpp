@@ -11,9 +11,6 @@ namespace {
 
 using namespace spec_cpu;
 
-constexpr size_t ALIGNMENT = 64;
-constexpr size_t SLACK = 8192;  // kernels fetch ahead of what they read
-
 struct Free {
     void operator()(void * memory) const { std::free(memory); }
 };

@@ -58,7 +58,7 @@ bool check(const Kernel & kernel, char * message, size_t size) {
     for (float & w : weights) w = normal(random);
     for (float & v : x) v = normal(random);
     const std::vector<uint8_t> source = quantized(kernel, weights, rows);
-    std::vector<uint8_t> packed(kernel.group_bytes(K) * 2 + 8192);
+    std::vector<uint8_t> packed(kernel.group_bytes(K) * 2 + SLACK);
     kernel.pack(source.data(), K, rows, packed.data());
     const Matrix y = product(kernel, packed, rows, x.data(), N);
     const double worst = error(dequantized(kernel, source, rows), x, y, rows);
