@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol
@@ -28,6 +28,14 @@ _ROWS = 5
 _BATCH = 16  # tokens in a batch when the draft's catching up is timed
 _STEADY = 3  # rounds before medians may count as steady
 _REBUILD_MATTERS_BELOW = 0.05  # seconds of a plain step: a larger model hides a graph's building
+_SETTLED = (0.02, 0.05)  # seconds of passes of a width before they count, and until the next width
+_PLAIN_SETTLED = (0.1, 0.15)
+_DEEP_WIDTHS = (8, 4, 2, 1)  # measured again further into a text
+_DEEPER_BELOW = 0.015  # seconds of a plain step: attention is a small part of a larger model's
+_DEEPER = (128, 512)  # tokens further: at least, for a difference to be seen, and at most
+_DEEPER_SECONDS = 0.5  # that reading them may take
+_DEEP_ROUNDS = 3
+_LEAST = 0.3  # of a cost as it was measured, with less context
 
 MeasureProgress = Callable[[float, float], None]
 """Told (seconds spent, seconds allowed)."""
@@ -48,7 +56,9 @@ class Costs:
             again. Where this alone is more than 1 % of a plain step, a draft that was given up is
             never tried again, unless it skips what is older than its `draft_window`.
         draft_window: the most tokens that it reads to catch up; None: all of them.
-        depth: tokens in the context when it was measured.
+        depth: tokens of context that this holds for.
+        deepens: what `passes` grow by with each further token of context: attention takes a part of
+            a small model's time that cannot be left out. Empty: not known, taken for nothing.
 
     Raises:
         ValueError: no passes, passes that fall, or a negative cost.
@@ -62,6 +72,7 @@ class Costs:
     draft_read: float = 0.0
     draft_window: int | None = None
     depth: int = 0
+    deepens: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         falls = any(wide < narrow for narrow, wide in pairwise(self.passes))
@@ -79,6 +90,16 @@ class Costs:
     def verify(self, n: int) -> float:
         """V(n): a pass over n tokens in passes over one."""
         return self.passes[n - 1] / self.passes[0]
+
+    def at(self, depth: int) -> Costs:
+        """The same with `depth` tokens of context."""
+        more = depth - self.depth
+        if not more or not self.deepens:
+            return replace(self, depth=depth)
+        grown = np.add(self.passes, more * np.asarray(self.deepens))
+        # What was measured has noise: no line through it is followed down to nothing.
+        passes = np.maximum.accumulate(np.maximum(grown, np.multiply(_LEAST, self.passes)))
+        return replace(self, passes=passes.tolist(), depth=depth)
 
     def cycle(self, k: int, *, changed: bool) -> float:
         """Seconds of a cycle with k drafted tokens; `changed`: the last pass had another width.
@@ -149,7 +170,8 @@ def measure(
     """Measure with the loaded models, at the depth where their sequences end.
 
     Rounds over all widths, interleaved, until the medians are steady or the time is up: 3 s, or 12
-    passes' worth for a model so large that this is more. What was not reached is interpolated.
+    passes' worth for a model so large that this is more. What was not reached is interpolated. For
+    a tiny model some 3 s more go into what further context adds.
 
     Args:
         token: fed again and again at the end of both sequences, which are left as they were.
@@ -161,18 +183,22 @@ def measure(
     bench.row(pipeline)
     for _ in range(_STEADY):
         bench.target_pass(1)
-    budget = max(_BUDGET, _BUDGET_PASSES * bench.plain)
     room = min(max_width, target.context.n_ctx - len(target), target.context.max_outputs)
-    widths = [n for n in _WIDTHS if n <= room]
+    _measure_rounds(bench, [n for n in _WIDTHS if n <= room], progress)
+    bench.deepen([n for n in _DEEP_WIDTHS if n <= room], max_width)
+    return bench.costs(max_width)
+
+
+def _measure_rounds(bench: _Bench, widths: list[int], progress: MeasureProgress | None) -> None:
+    budget = max(_BUDGET, _BUDGET_PASSES * bench.plain)
     while not bench.steady(widths):
+        widths.reverse()  # up and down: the clock never falls or rises far
         for n in widths:
             if bench.spent + bench.expected(n) > budget:
-                return bench.costs(max_width)
+                return
             bench.target_pass(n)
-            bench.draft_pass()
             if progress is not None:
                 progress(bench.spent, budget)
-    return bench.costs(max_width)
 
 
 class _Bench:
@@ -188,6 +214,7 @@ class _Bench:
         self._draft_reads: list[float] = []
         self._catch_ups: list[float] = []
         self._rows: list[float] = []
+        self._deepens: tuple[float, ...] = ()
         self._start = perf_counter()
 
     @property
@@ -200,17 +227,26 @@ class _Bench:
         return min(self.passes[1])
 
     def target_pass(self, n: int) -> None:
-        """Two passes: the first builds the graph of its width, the second shows the pass itself."""
-        tokens = [self._token] * n
-        first = _timed(self._target, self._target.score, tokens)
-        if self.passes and self.plain > _REBUILD_MATTERS_BELOW:
-            self.passes.setdefault(n, []).append(first)
-            return
-        second = _timed(self._target, self._target.score, tokens)
-        self.passes.setdefault(n, []).append(second)
-        self._rebuilds.append(max(0.0, first - second))
+        """Passes of one width: the first builds its graph, the last ones show what it takes.
 
-    def draft_pass(self) -> None:
+        A processor lowers its clock for wide passes, and raises it again in the course of many. So
+        each width is timed as it is used: plain steps after plain steps, and wider passes after
+        the draft's.
+        """
+        tokens = [self._token] * n
+        start = perf_counter()
+        first = _timed(self._target, self._target.score, tokens)
+        times = self.passes.setdefault(n, [])
+        if self.passes.get(1) and self.plain > _REBUILD_MATTERS_BELOW:
+            times.append(first)
+            self._draft_pass()
+        else:
+            second = _timed(self._target, self._target.score, tokens)
+            self._rebuilds.append(max(0.0, first - second))
+            times += self._settled(tokens, start, drafting=n > 1)
+        self._time_reading()
+
+    def _draft_pass(self) -> None:
         draft = self._draft
         if draft is None:
             return
@@ -220,9 +256,71 @@ class _Bench:
         first, second, step = (_timed(draft, draft.score, [self._token] * n) for n in widths)
         self._draft_steps.append(step)
         self._catch_ups.append(max(0.0, first + second - 2 * step))
-        n = min(_BATCH, draft.context.n_ctx - len(draft))
-        self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * n) / n)
-        _timed(draft, draft.score, [self._token])  # the next first step finds this one's graph
+
+    def _time_reading(self) -> None:
+        draft = self._draft
+        if draft is not None:
+            n = min(_BATCH, draft.context.n_ctx - len(draft))
+            self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * n) / n)
+            _timed(draft, draft.score, [self._token])  # a first step finds this one's graph
+
+    def deepen(self, widths: Sequence[int], max_width: int) -> None:
+        """See what further context adds, if that many tokens are read in a moment.
+
+        Here and there by turns, so that a machine that changes its pace does not pass for it.
+        """
+        tokens = self._deeper()
+        if tokens < _DEEPER[0] or len(widths) < 2:
+            return
+        here: list[list[float]] = [[] for _ in widths]
+        there: list[list[float]] = [[] for _ in widths]
+        depth = len(self._target)
+        for _ in range(_DEEP_ROUNDS):
+            self._time(widths, here)
+            self._target.prefill([self._token] * tokens)
+            self._time(widths, there)
+            self._target.truncate(depth)
+        more = (
+            np.array([_median(b) - _median(a) for a, b in zip(here, there, strict=True)]) / tokens
+        )
+        # A straight line in n, least squares of what is seen in proportion to the passes.
+        weights = [1.0 / _median(times) for times in here]
+        slope, base = np.polyfit(widths, more, 1, w=weights)
+        line = np.maximum(0.0, base + slope * np.arange(1, max_width + 1))
+        self._deepens = tuple(np.maximum.accumulate(line).tolist())
+
+    def _settled(self, tokens: list[int], start: float, *, drafting: bool = False) -> list[float]:
+        """Passes over `tokens` that begin late enough after `start`, one at least.
+
+        Args:
+            drafting: each after a pass of the draft.
+        """
+        settled, end = _SETTLED if len(tokens) > 1 else _PLAIN_SETTLED
+        times: list[float] = []
+        while not times or perf_counter() - start < end:
+            if drafting:
+                self._draft_pass()
+            begin = perf_counter()
+            seconds = _timed(self._target, self._target.score, tokens)
+            if begin - start > settled or perf_counter() - start > end:
+                times.append(seconds)
+        return times
+
+    def _deeper(self) -> int:
+        """Tokens to go further into the text."""
+        room = self._target.context.n_ctx - len(self._target) - max(_DEEP_WIDTHS)
+        n = min(_DEEPER[0], room)
+        if self.plain > _DEEPER_BELOW or n <= 0:
+            return 0
+        seconds = _timed(self._target, self._target.prefill, [self._token] * n)
+        return min(_DEEPER[1], room, int(_DEEPER_SECONDS * n / seconds))
+
+    def _time(self, widths: Sequence[int], times: Sequence[list[float]]) -> None:
+        """Passes of some widths where the sequence ends now."""
+        for n, timed in zip(widths, times, strict=True):
+            tokens, start = [self._token] * n, perf_counter()
+            _timed(self._target, self._target.score, tokens)  # the graph is built
+            timed += self._settled(tokens, start)
 
     @property
     def _draft_vocabulary(self) -> float:
@@ -242,7 +340,8 @@ class _Bench:
 
     def expected(self, n: int) -> float:
         known = self.passes.get(n)
-        return 2 * (statistics.median(known) if known else n * self.plain)
+        passes = 2 * (statistics.median(known) if known else n * self.plain)
+        return max(passes, _SETTLED[1])
 
     def steady(self, widths: Sequence[int]) -> bool:
         return all(_is_steady(self.passes.get(n, [])) for n in widths)
@@ -259,6 +358,7 @@ class _Bench:
             rebuild=_median(self._rebuilds),
             row=row,
             depth=len(self._target),
+            deepens=self._deepens,
         )
 
 

@@ -91,7 +91,7 @@ def cycles(
         overlaps = _overlaps(tree, p, verdict, rule)
         verified = perf_counter()
         _commit(target, drafting, text, verdict, tokens)
-        proposal.settle(tree, verdict, tokens, scored - drafted)
+        proposal.settle(tree, verdict, tokens, scored - drafted, len(text) - len(tokens))
         done = perf_counter()
         yield Cycle(
             tokens,

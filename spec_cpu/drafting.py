@@ -85,7 +85,12 @@ class Proposal:
         return self._best.drafting.drafter.name if self._best else None
 
     def settle(
-        self, scored: TokenTree, verdict: Verdict, tokens: Sequence[int], seconds: float
+        self,
+        scored: TokenTree,
+        verdict: Verdict,
+        tokens: Sequence[int],
+        seconds: float,
+        depth: int,
     ) -> None:
         """Tell every schedule how the cycle ended.
 
@@ -93,6 +98,7 @@ class Proposal:
             scored: what the target scored of `tree`.
             tokens: what was added to the text.
             seconds: what the target's pass took.
+            depth: tokens of context before it.
         """
         for offer in self._offers:
             own = offer is self._best or not scored.tokens
@@ -104,6 +110,7 @@ class Proposal:
                     seconds,
                     _tried(offer.tree, verdict if offer is self._best else None, tokens),
                     own,
+                    depth,
                 )
             )
 

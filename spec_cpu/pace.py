@@ -16,6 +16,7 @@ _ERROR = 0.1  # the given costs of the target's passes
 _DRAFT_ERROR = 0.3  # of the draft: choosing among its tokens was not measured with its passes
 _ALIKE = 4.0  # widths so far apart hardly err alike
 _KEPT = 0.9995  # of what was learnt of an error, from one observation to the next
+_DEEPER = 32  # tokens more or fewer of context, from which on costs are worked out again
 _OUTLIER = 1.5  # beyond it a surprise counts as noise
 
 
@@ -32,7 +33,8 @@ class Pace:
 
     def __init__(self, costs: Costs) -> None:
         n = len(costs.passes)
-        self._costs = costs
+        self._given = costs
+        self._costs = costs  # with the context there is
         self._log = np.zeros(n + 2)  # s, r of the draft, r of each width
         widths = np.arange(n)
         prior = np.zeros((n + 2, n + 2))
@@ -45,6 +47,13 @@ class Pace:
         self._keep = np.array([1.0, *[_KEPT] * (n + 1)])
         self._loosen = (1.0 - _KEPT**2) * prior
         self._loosen[0, 0] = _DRIFT**2
+
+    def move(self, depth: int) -> bool:
+        """The text has `depth` tokens now. Returns whether costs changed by that."""
+        if abs(depth - self._costs.depth) < _DEEPER or not self._costs.deepens:
+            return False
+        self._costs = self._given.at(depth)
+        return True
 
     def draft(self, seconds: float, drafted: float) -> None:
         """Learn from drafting `drafted` tokens, or what takes as long as so many."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from math import ceil
 
 _START = 2.5  # plain steps in it at first
+_MOST = (
+    12.0  # plain steps that it holds: what was gained long ago does not pay for what is lost now
+)
 _INTEREST = 0.01  # of plain decoding's time, that drafting may lose
 
 
@@ -15,7 +18,9 @@ class Purse:
     only that is drafted whose rejection as a whole it bears, n tokens take no longer than 1.01 n +
     2.5 plain steps would (by the corrected costs), which is 0.98 of plain decoding's speed from 256
     tokens on, whatever the text does. This is the rule of conservative bandits with plain decoding
-    as the known arm (Wu et al. 2016, "Conservative Bandits").
+    as the known arm (Wu et al. 2016, "Conservative Bandits"). Of what the run is ahead the purse
+    holds 12 plain steps at most: where drafting paid once, not all of that is lost until it is
+    given up.
 
     Several drafters have a purse each, with the same to begin with and a share of the 1 %. A purse
     is settled with what its own drafter drafted, so that what one earned or lost is not another's
@@ -39,6 +44,7 @@ class Purse:
     def settle(self, plain: float, tokens: int, seconds: float) -> None:
         """A cycle brought `tokens` tokens in `seconds`; a plain step takes `plain`."""
         self._seconds += (1.0 + self._interest) * plain * tokens - seconds
+        self._seconds = min(self._seconds, _MOST * plain)
 
     def forget_gains(self, plain: float) -> None:
         """Keep no more than at first: what was gained is not spent on exploring."""

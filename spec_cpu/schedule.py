@@ -72,7 +72,7 @@ class Scheduler:
         self._on = False
         self._nap = 0  # plain steps left until the choice is weighed again
         self._slept = 0  # taken meanwhile, and not accounted for yet
-        self.hopeless = never_pays(costs, MARGIN, k_max)
+        self.hopeless = never_pays(costs.at(0), MARGIN, k_max)
         self._reason: str | None = HOPELESS if self.hopeless else None
 
     @property
@@ -165,9 +165,11 @@ class Scheduler:
         """
         drafted, accepted = outcome.drafted, outcome.accepted
         check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
-        self._fresh = False
+        first, self._fresh = self._fresh, False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
+        if outcome.depth is not None and self._pace.move(outcome.depth):
+            self._costs = self._pace.corrected()
         if self._nap:
             self._nap -= 1
             if outcome.own:
@@ -179,7 +181,7 @@ class Scheduler:
             cut = self._cut if accepted == drafted else None
             self._acceptance.count(drafted, accepted, cut)
             self._confidence.count(outcome.tried)
-        if not self._repeatable:
+        if not (self._repeatable or first):  # the first pass follows the reading of the prompt
             self._correct(outcome, changed)
         self._missed = 0 if outcome.own and drafted else self._missed + accepted + 1
         self._k = drafted

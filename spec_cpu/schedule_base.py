@@ -11,6 +11,7 @@ from spec_cpu.tree import TokenTree
 
 MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
+FIRST = 1  # plain steps before anything is drafted: what others are compared with
 NAP = 16  # plain steps that are taken without weighing the choice again, at most
 AGING = 0.01  # that a record promises more for each token since: what is never tried is not known
 
@@ -68,6 +69,7 @@ class Outcome:
             stayed, or would have.
         own: False if another drafter drafted the tokens. `seconds_draft` and `tried` are still
             this one's.
+        depth: tokens of context before the pass; None: as before.
     """
 
     drafted: int
@@ -76,6 +78,7 @@ class Outcome:
     seconds_target: float
     tried: Sequence[tuple[float, bool]] = ()
     own: bool = True
+    depth: int | None = None
 
 
 def never_pays(costs: Costs, margin: float, k_max: int) -> bool:

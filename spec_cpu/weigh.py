@@ -39,6 +39,7 @@ _IDLE = 24  # cycles without a draft after which it is said why
 _PRIOR = 0.6  # the chance that the best token after a node is accepted, before any was seen
 _MEMORY = 0.9  # of what usually follows a node, from one tree to the next
 _PATIENCE = 8  # cycles in a row that drafting must not be expected to pay before it is given up
+_DOUBT = 1.1  # how much longer than foretold a cycle with a draft may take
 _AHEAD = 8  # passes of the draft that are thought ahead
 
 
@@ -81,7 +82,7 @@ class Weigher:
         self._pace = Pace(costs)
         self._repeatable = repeatable
         self._calibration = calibration or Calibration()
-        self.hopeless = never_pays(costs, MARGIN, k_max)
+        self.hopeless = never_pays(costs.at(0), MARGIN, k_max)
         self._n = 0  # nodes in the last pass
         self._steady = True  # was its width one that others have, too?
         self._missed = 0  # tokens since the drafter that takes passes drafted
@@ -242,9 +243,11 @@ class Weigher:
             ValueError: not 0 <= accepted <= drafted <= K.
         """
         check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
-        self._fresh = False
+        first, self._fresh = self._fresh, False
         if self.hopeless:
             return
+        if outcome.depth is not None and self._pace.move(outcome.depth):
+            self._costs = self._corrected()
         n, tokens = outcome.drafted, outcome.accepted + 1
         if self._nap:
             self._nap -= 1
@@ -267,7 +270,7 @@ class Weigher:
         self._calibration.count(outcome.tried)
         self._idle = 0 if n and outcome.own else self._idle + 1
         self._steady = n == 0 or not outcome.own
-        if not self._repeatable:
+        if not (self._repeatable or first):  # the first pass follows the reading of the prompt
             self._correct(outcome, changed)
         resumed = not outcome.own if self._others else self._drafting > 0.0
         self._missed = 0 if resumed else self._missed + tokens
@@ -299,7 +302,10 @@ class Weigher:
             steps = (self._drafting - self._costs.draft_catch_up) / self._costs.draft_step
             self._pace.draft(outcome.seconds_draft, steps)
         self._pace.target(max(0.0, seconds - changed * self._rebuild), n + 1)
-        self._costs = replace(self._pace.corrected(), rebuild=self._rebuild)
+        self._costs = self._corrected()
+
+    def _corrected(self) -> Costs:
+        return replace(self._pace.corrected(), rebuild=self._rebuild)
 
     def _learn_usual(self, parents: Sequence[int], reach: Sequence[float]) -> None:
         """How likely the best token after a node is accepted, by what the drafter says of it."""
@@ -335,7 +341,10 @@ class Weigher:
             best = sorted(chances, reverse=True)[:most]
             tokens = accumulate(best, initial=1.0)
             ways.append(
-                [(t, s + t * row + drafting) for t, s in zip(tokens, verifying, strict=False)]
+                [
+                    (t, (s + t * row + drafting) * (_DOUBT if n else 1.0))
+                    for n, (t, s) in enumerate(zip(tokens, verifying, strict=False))
+                ]
             )
         fastest = max(t / s for way in ways for t, s in way)
         rate = min(self._rate, max(fastest, 1.0 / self._plain))

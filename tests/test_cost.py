@@ -20,18 +20,33 @@ CURVES: dict[str, Any] = {
 
 
 class Machine:
-    """Time that passes take: `plain` seconds times the curve, a graph's building, and noise."""
+    """Time that passes take: `plain` seconds times the curve, a graph's building, and noise.
+
+    `deepens`: seconds of a pass over n tokens for each token of context beyond 100. `tired`: how
+    much longer passes take right after a wide one, a tenth less after each that follows.
+    """
 
     def __init__(
-        self, plain: float, curve: Any, *, rebuild: float = 0.0, noise: float = 0.0
+        self,
+        plain: float,
+        curve: Any,
+        *,
+        rebuild: float = 0.0,
+        noise: float = 0.0,
+        deepens: Any = lambda n: 0.0,
+        tired: float = 0.0,
     ) -> None:
         self.now = 0.0
         self.plain, self.curve, self.rebuild, self.noise = plain, curve, rebuild, noise
+        self.deepens, self.tired, self.tiredness = deepens, tired, 0.0
         self.rng = np.random.default_rng(0)
 
-    def pass_over(self, n: int, changed: bool) -> None:
+    def pass_over(self, n: int, changed: bool, depth: int = 100) -> None:
         slow = 4.0 if self.rng.random() < self.noise else 1.0
+        slow *= 1.0 + self.tiredness
+        self.tiredness = self.tired if n > 16 else 0.9 * self.tiredness
         self.now += slow * (self.plain * self.curve(n) + self.rebuild * changed)
+        self.now += self.deepens(n) * (depth - 100)
 
 
 class Sequence:
@@ -49,7 +64,7 @@ class Sequence:
         return self.depth
 
     def score(self, tokens: list[int]) -> np.ndarray:
-        self.machine.pass_over(len(tokens), len(tokens) != self.width)
+        self.machine.pass_over(len(tokens), len(tokens) != self.width, self.depth)
         self.width = len(tokens)
         self.depth += len(tokens)
         return np.zeros((len(tokens), 8), np.float32)
@@ -137,7 +152,10 @@ def test_bursts_of_another_program_do_not_change_the_curve(monkeypatch: pytest.M
 def test_measuring_takes_3_s_or_12_passes(monkeypatch: pytest.MonkeyPatch, plain: float) -> None:
     machine = Machine(plain, CURVES["stock"], noise=0.3)  # noise keeps it from being steady
     costs = measure(monkeypatch, machine)
-    assert machine.now < max(3.0, 12 * plain * 4) + 4 * 2 * plain * CURVES["stock"](16)
+    most = max(3.0, 12 * plain * 4) + 4 * 2 * plain * CURVES["stock"](16)
+    assert machine.now < most + 4.0 * (plain < 0.015), (
+        "a small model's time further into a text, too"
+    )
     assert len(costs.passes) == 16
     assert list(costs.passes) == sorted(costs.passes)
 
@@ -145,7 +163,39 @@ def test_measuring_takes_3_s_or_12_passes(monkeypatch: pytest.MonkeyPatch, plain
 def test_it_stops_early_when_the_medians_are_steady(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(0.001, CURVES["flat"])
     measure(monkeypatch, machine)
-    assert machine.now < 0.3
+    assert machine.now < 3.5
+
+
+@pytest.mark.parametrize("deepens", [lambda n: 0.0, lambda n: 4e-6 + 1e-6 * n])
+def test_what_further_context_adds_is_found(monkeypatch: pytest.MonkeyPatch, deepens: Any) -> None:
+    costs = measure(monkeypatch, Machine(0.004, CURVES["stock"], deepens=deepens, noise=0.05))
+    deep = costs.at(1100)
+    assert (deep.depth, deep.at(100).depth) == (1100, 100)
+    for n in range(1, 17):
+        true = 0.004 * CURVES["stock"](n) + 1000 * deepens(n)
+        assert deep.passes[n - 1] == pytest.approx(true, rel=0.05)
+        assert deep.at(100).passes[n - 1] == pytest.approx(costs.passes[n - 1])
+
+
+def test_a_large_model_reads_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = measure(monkeypatch, Machine(0.2, CURVES["stock"], deepens=lambda n: 1e-5))
+    assert not costs.deepens
+    assert costs.at(1100).passes == costs.passes
+
+
+def test_with_less_context_costs_stay_positive_and_never_fall() -> None:
+    costs = Costs((1.0, 1.2, 1.4), 0.1, 0.0, 0.0, 0.0, depth=1000, deepens=(0.005, 0.001, 0.002))
+    shallow = costs.at(0)
+    assert min(shallow.passes) > 0
+    assert list(shallow.passes) == sorted(shallow.passes)
+
+
+def test_a_clock_that_wide_passes_lower_does_not_make_plain_steps_look_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine(0.004, CURVES["flat"], tired=0.5)
+    costs = measure(monkeypatch, machine, max_width=33)
+    assert costs.passes[0] == pytest.approx(0.004, rel=0.03)
 
 
 def test_progress_is_told_and_never_beyond_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

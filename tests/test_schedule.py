@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -262,3 +263,30 @@ def test_repeatable_choices_do_not_depend_on_time() -> None:
 def test_what_cannot_be_is_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match=r"must|cannot"):
         build()
+
+
+def test_it_goes_by_what_passes_cost_with_the_context_there_is() -> None:
+    flat = costs("flat", 0.02)
+    deepens = [0.0, *(0.0015 * n for n in range(1, K + 1))]  # a thousand tokens further none pays
+    scheduler = Scheduler(replace(flat, deepens=deepens), k_max=K)
+    chosen: dict[int, list[int]] = {0: [], 1000: []}
+    for depth in (0, 1000, 0, 1000):
+        for _ in range(40):
+            k = scheduler.next_k(99)
+            seconds = scheduler_costs(flat, deepens, depth)[k]
+            scheduler.observe(Outcome(k, k, 0.02 * k, seconds, [(0.9, True)] * k, depth=depth))
+            chosen[depth].append(k)
+    assert np.mean(np.array(chosen[0]) > 0) > 0.9
+    assert np.mean(np.array(chosen[1000]) > 0) < 0.1
+
+
+def scheduler_costs(at_0: Costs, deepens: list[float], depth: int) -> list[float]:
+    return [seconds + depth * more for seconds, more in zip(at_0.passes, deepens, strict=True)]
+
+
+def test_what_was_gained_is_not_all_lost() -> None:
+    """A draft that was always right, and is always wrong from then on."""
+    true = costs("kernel", 0.1)
+    run = decode(true, lambda t, k, _: k if t < 2000 else 0, 4000)
+    late = run[run[:, 0].cumsum() > 2000]
+    assert late[:, 1].sum() - late[:, 0].sum() < 12 + 2.5 + 0.01 * 2000 + 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -188,3 +189,17 @@ def test_what_cannot_be_is_refused() -> None:
         Weigher(costs("flat"), k_max=K + 1)
     with pytest.raises(ValueError, match="cannot"):
         Weigher(costs("flat"), k_max=2).observe(Outcome(1, 2, 0.0, 1.0))
+
+
+def test_it_goes_by_what_passes_cost_with_the_context_there_is() -> None:
+    deepens = [0.0, *(0.0015 * n for n in range(1, K + 1))]  # a thousand tokens further none pays
+    weigher = Weigher(replace(costs("flat"), deepens=deepens), k_max=K)
+    chosen: dict[int, list[int]] = {0: [], 1000: []}
+    for depth in (0, 1000, 0, 1000):
+        for _ in range(40):
+            n = weigher.worth(chain([0.9] * weigher.next_k(99)))
+            seconds = CURVES["flat"][n] + depth * deepens[n]
+            weigher.observe(Outcome(n, n, 0.0, seconds, [(0.9, True)] * n, depth=depth))
+            chosen[depth].append(n)
+    assert sum(n > 0 for n in chosen[0]) > 72
+    assert sum(n > 0 for n in chosen[1000]) < 8

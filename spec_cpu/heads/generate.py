@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu import defaults, machine
-from spec_cpu.errors import ContextError, UsageError
+from spec_cpu.errors import ContextError
 from spec_cpu.heads.script import USER, Speaker, Template
 from spec_cpu.heads.shards import Manifest, Shard, ShardStore
 from spec_cpu.llama.context import Context, Rows
@@ -43,8 +43,10 @@ class Plan:
     Attributes:
         tokens: wanted, rounded up to whole shards.
         seed: the same seed gives the same data on one machine.
-        prompts: user turns of conversations: half of them begin with these, over and over, so that
-            a head learns from what it is for and from more. None: all are made up.
+        prompts: user turns of conversations: half of them begin with these, so that a head learns
+            from what it is for and from more. Later passes over them, and prompts that are too
+            long, have only the beginning of the first turn, and the target goes on from there:
+            another conversation each time. None: all are made up.
         sequences: conversations in one batch, at most.
         length: tokens of a conversation.
     """
@@ -52,8 +54,8 @@ class Plan:
     tokens: int
     seed: int = 0
     prompts: Sequence[Sequence[str]] = field(default=())
-    sequences: int = 32
-    length: int = 1024
+    sequences: int = 64
+    length: int = 512
 
 
 def generate(
@@ -71,7 +73,7 @@ def generate(
         until: asked before each shard: is it time to stop?
 
     Raises:
-        UsageError: the folder holds other data, or all prompts are too long.
+        UsageError: the folder holds other data.
         ContextError: not enough memory.
         SpecCpuError: the disk is full.
     """
@@ -147,14 +149,18 @@ class _Talk:
     def __init__(
         self, context: Context, sequences: int, length: int, template: Template, plan: Plan
     ) -> None:
-        """Raises UsageError: no prompt is short enough."""
         self._context = context
         self._n = sequences
         self._length = length
         self._template = template
         self._vocab = context.model.vocab
         self._seed = plan.seed
-        self._prompts = self._short_enough(plan.prompts)
+        self._prompts = [
+            [self._vocab.tokenize(turn, add_special=False) for turn in turns]
+            for turns in plan.prompts
+        ]
+        around = len(template.opening) + len(template.to_assistant)
+        self._room = length - around - min(_LEAST_ANSWER, length // 8)
 
     def shard(self, number: int, report: Callable[[int], None]) -> Shard:
         """Shard `number`: it depends on nothing but that and the plan."""
@@ -169,8 +175,9 @@ class _Talk:
         )
         rng = np.random.default_rng([self._seed, number])
         speakers = [
-            Speaker(self._template, np.random.default_rng([self._seed, number, i]), _ANSWER, turns)
-            for i, turns in enumerate(self._turns(number))
+            Speaker(self._template, speaker_rng, _ANSWER, *self._opening(number, i, speaker_rng))
+            for i in range(n)
+            for speaker_rng in [np.random.default_rng([self._seed, number, i])]
         ]
         answers = np.array([_TEMPERATURES[i % len(_TEMPERATURES)] for i in range(n)])
         for seq_id in range(n):
@@ -195,35 +202,25 @@ class _Talk:
             report((step + 1) * n)
         return shard
 
-    def _short_enough(self, prompts: Sequence[Sequence[str]]) -> list[list[list[int]]]:
-        """Those whose first turn leaves room for an answer, in tokens."""
-        around = len(self._template.opening) + len(self._template.to_assistant)
-        room = self._length - around - min(_LEAST_ANSWER, self._length // 8)
-        tokenized = [
-            [self._vocab.tokenize(turn, add_special=False) for turn in turns] for turns in prompts
-        ]
-        kept = [turns for turns in tokenized if len(turns[0]) <= room]
-        if prompts and not kept:
-            raise UsageError(
-                f"every prompt has more than {room} tokens, which leaves no room for answers: give "
-                "shorter ones"
-            )
-        return kept
+    def _opening(
+        self, number: int, i: int, rng: np.random.Generator
+    ) -> tuple[list[list[int]], bool]:
+        """The user turns that conversation `i` of a shard begins with; is the last only begun?
 
-    def _turns(self, number: int) -> list[list[list[int]]]:
-        """The user turns that each conversation of shard `number` begins with.
-
-        Two conversations follow each other so that both get them at each temperature, and every
-        pass over the prompts has another order.
+        Two that follow each other begin alike, so that both temperatures get the same prompts, and
+        every pass over the prompts has another order.
         """
-        turns: list[list[list[int]]] = [[] for _ in range(self._n)]
-        if self._prompts:
-            theirs = [i for i in range(self._n) if i // len(_TEMPERATURES) % 2 == 0]
-            for j, i in enumerate(theirs, number * len(theirs)):
-                again, place = divmod(j, len(self._prompts))
-                order = np.random.default_rng([self._seed, again]).permutation(len(self._prompts))
-                turns[i] = list(self._prompts[order[place]])
-        return turns
+        pair = i // len(_TEMPERATURES)
+        if not self._prompts or pair % 2:
+            return [], False
+        theirs = -(-self._n // (2 * len(_TEMPERATURES)))  # pairs of a shard
+        again, place = divmod(number * theirs + pair // 2, len(self._prompts))
+        order = np.random.default_rng([self._seed, again]).permutation(len(self._prompts))
+        turns = self._prompts[order[place]]
+        if not again and len(turns[0]) <= self._room:
+            return list(turns), False
+        most = min(len(turns[0]), self._room // 2)
+        return [turns[0][: max(1, int(rng.integers(most + 1)))]], True
 
 
 def top_logprobs(logits: Rows, k: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:

@@ -73,6 +73,8 @@ class Speaker:
     """The least and the most tokens that an answer may have."""
     prompts: list[list[int]] = field(default_factory=list)
     """User turns, used up first to last; what follows them is made up."""
+    unfinished: bool = False
+    """Is the last of the prompts only the beginning of a turn, which the target goes on with?"""
     role: int = USER
     _given: list[tuple[int, int]] = field(default_factory=list)
     _left: int = 0
@@ -106,5 +108,6 @@ class Speaker:
         self._left = int(self.rng.integers(least, most + 1))
         if role == USER and self.prompts:
             self._given += [(token, USER) for token in self.prompts.pop(0)]
-            self._given += [(token, GIVEN) for token in self.template.to_assistant]
-            self.role = ASSISTANT
+            if self.prompts or not self.unfinished:
+                self._given += [(token, GIVEN) for token in self.template.to_assistant]
+                self.role = ASSISTANT
