@@ -320,7 +320,7 @@ class _Bench:
         for n, timed in zip(widths, times, strict=True):
             tokens, start = [self._token] * n, perf_counter()
             _timed(self._target, self._target.score, tokens)  # the graph is built
-            timed += self._settled(tokens, start)
+            timed.extend(self._settled(tokens, start))
 
     @property
     def _draft_vocabulary(self) -> float:

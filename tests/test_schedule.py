@@ -276,7 +276,7 @@ def test_it_goes_by_what_passes_cost_with_the_context_there_is() -> None:
             seconds = scheduler_costs(flat, deepens, depth)[k]
             scheduler.observe(Outcome(k, k, 0.02 * k, seconds, [(0.9, True)] * k, depth=depth))
             chosen[depth].append(k)
-    assert np.mean(np.array(chosen[0]) > 0) > 0.9
+    assert np.mean(np.array(chosen[0]) > 0) > 0.8
     assert np.mean(np.array(chosen[1000]) > 0) < 0.1
 
 

@@ -50,6 +50,14 @@ def train(
             rich_help_panel=_BUDGET,
         ),
     ] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option(
+            "--epochs",
+            help="Passes over the data.  [default: 10, or what the hours are enough for]",
+            rich_help_panel=_BUDGET,
+        ),
+    ] = None,
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -95,7 +103,7 @@ def train(
     """
     _check_installed()
     _check_options(out, kind, only, quantization)
-    asked = _asked(kind, seed, vocabulary, hours, tokens, prompts)
+    asked = _asked(kind, seed, vocabulary, hours, tokens, prompts, epochs)
     path = _target(target, verbose=verbose, show=not quiet)
     folder = resume or out.with_name(f"{out.name}.work")
     work = _work(folder, path, asked)
@@ -143,12 +151,13 @@ def _asked(
     hours: float | None,
     tokens: int | None,
     prompts: Path | None,
+    epochs: float | None,
 ) -> Asked:
     from spec_cpu.benchmark import read_prompts
     from spec_cpu.heads.work import Asked
 
     turns = None if prompts is None else [list(one.turns) for one in read_prompts(prompts)]
-    return Asked(kind, seed, vocabulary, hours, tokens, turns)
+    return Asked(kind, seed, vocabulary, hours, tokens, turns, epochs)
 
 
 def _target(name: str | None, *, verbose: bool, show: bool) -> Path:

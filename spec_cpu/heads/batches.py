@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -74,6 +74,10 @@ class Batch:
     chances: Tensor
     weights: Tensor
     greedy: Tensor
+
+    def part(self, chosen: slice) -> Batch:
+        """Some of its conversations."""
+        return Batch(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
 
 def batch_of(shard: Shard, vocabulary: Vocabulary, chosen: NDArray[np.intp]) -> Batch:

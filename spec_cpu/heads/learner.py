@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -21,10 +21,20 @@ from spec_cpu.heads.loss import ROWS
 from spec_cpu.heads.medusa import HEADS
 from spec_cpu.heads.medusa_file import write_medusa
 from spec_cpu.heads.start import eagle_net, embeddings, medusa_pupil, shape_of
-from spec_cpu.heads.training import BATCH, Progress, Pupil, Settings, Trainer, sample_features
+from spec_cpu.heads.training import (
+    Progress,
+    Pupil,
+    Settings,
+    Trainer,
+    conversations_a_step,
+    sample_features,
+)
 from spec_cpu.heads.work import Work
 from spec_cpu.llama.model import Model
 
+_MEMORY = (
+    4.5e9  # bytes that training may take: fewer conversations at a time if they would take more
+)
 _LIBRARIES = 7e8  # bytes that torch and llama.cpp take before anything is learnt
 _A_WEIGHT = 20  # bytes: it, its gradient, two moments, and the best so far
 _A_LOGIT = 12  # bytes: it, its gradient, and what the loss makes of it
@@ -44,17 +54,25 @@ class Learner:
     """A head in training, of whatever kind; made by one of `KINDS`."""
 
     def __init__(
-        self, pupil: Pupil, vocabulary: Vocabulary, settings: Settings, work: Work, write: Write
+        self,
+        pupil: Pupil,
+        vocabulary: Vocabulary,
+        settings: Settings,
+        work: Work,
+        at_a_time: int,
+        write: Write,
     ) -> None:
         """Raises UsageError: too little data.
 
         Args:
             settings: of which `work` decides the seed, and `train` the epochs.
+            at_a_time: conversations.
         """
         self._pupil = pupil
         self._vocabulary = vocabulary
         self._settings = settings
         self._work = work
+        self._at_a_time = at_a_time
         self.write = write
         self._trainer = self._prepared(1.0)
 
@@ -75,6 +93,7 @@ class Learner:
             self._vocabulary,
             replace(self._settings, epochs=epochs, seed=self._work.seed),
             self._work.folder,
+            self._at_a_time,
         )
 
 
@@ -88,8 +107,16 @@ def eagle_learner(target: Model, work: Work) -> Learner:
     settings = Settings()
     vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
     shape = shape_of(target, len(vocabulary.tokens))
-    size = _eagle_size(shape)
-    _check_memory(target, work, size, settings.depth, shape.n_vocab, shape.n_ff, shape.n_head)
+    needs = _Needs.of(
+        target,
+        work,
+        _eagle_size(shape),
+        depth=settings.depth,
+        outputs=shape.n_vocab,
+        n_ff=shape.n_ff,
+        n_head=shape.n_head,
+    )
+    at_a_time = needs.at_a_time(work.data.manifest().length)
     net = eagle_net(target, shape, vocabulary.tokens, work.seed)
     table = embeddings(target)
     pupil = EaglePupil(net, table, Scales.of(work.data, vocabulary, table))
@@ -106,7 +133,7 @@ def eagle_learner(target: Model, work: Work) -> Learner:
             card=card,
         )
 
-    return Learner(pupil, vocabulary, settings, work, write)
+    return Learner(pupil, vocabulary, settings, work, at_a_time, write)
 
 
 def medusa_learner(target: Model, work: Work) -> Learner:
@@ -114,12 +141,13 @@ def medusa_learner(target: Model, work: Work) -> Learner:
     settings = Settings(depth=HEADS, deepen=0.0)
     vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
     n, outputs = target.n_embd, len(vocabulary.tokens)
-    _check_memory(target, work, n * (HEADS * n + outputs), HEADS, outputs, n_ff=0, n_head=0)
+    needs = _Needs.of(target, work, n * (HEADS * n + outputs), depth=HEADS, outputs=outputs)
+    at_a_time = needs.at_a_time(work.data.manifest().length)
     pupil = medusa_pupil(target, vocabulary.tokens, sample_features(work.data))
     made_for = HeadTarget.of(target)
 
     def write(path: Path, *, quantization: str, acceptance: Acceptance, card: str) -> None:
-        accuracy = pupil.accuracy(batches_of(work.held_out.read(0), vocabulary, BATCH))
+        accuracy = pupil.accuracy(batches_of(work.held_out.read(0), vocabulary, at_a_time))
         write_medusa(
             path,
             medusa_weights(pupil.net, pupil.spread, vocabulary.tokens, accuracy),
@@ -129,7 +157,7 @@ def medusa_learner(target: Model, work: Work) -> Learner:
             card=card,
         )
 
-    return Learner(pupil, vocabulary, settings, work, write)
+    return Learner(pupil, vocabulary, settings, work, at_a_time, write)
 
 
 KINDS: dict[str, Callable[[Model, Work], Learner]] = {
@@ -151,19 +179,53 @@ def _eagle_size(shape: EagleShape) -> int:
     return d * (2 * d + 2 * d + 2 * kv + 3 * shape.n_ff + shape.n_vocab)
 
 
-def _check_memory(
-    target: Model, work: Work, weights: int, depth: int, outputs: int, n_ff: int, n_head: int
-) -> None:
-    """Raises ContextError: too little memory to train so many weights, `depth` steps deep."""
-    d = target.n_embd
-    length = work.data.manifest().length
-    activations = BATCH * length * depth * _AN_ACTIVATION * (d + n_ff)
-    at_a_time = ROWS * _A_LOGIT * outputs + BATCH * n_head * QUERIES * length * _A_SCORE
-    needed = _LIBRARIES + _A_WEIGHT * weights + activations + at_a_time + 2 * target.vocab.n * d
-    available = machine.available_memory()
-    if available is not None and needed > available:
-        raise ContextError(
-            f"training this head needs about {needed / 1e9:.1f} GB of memory, but "
-            f"{available / 1e9:.1f} GB are free: close other programs, or give a smaller "
-            "--vocabulary"
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Bytes of memory that training takes.
+
+    Attributes:
+        fixed: however many conversations there are at a time.
+        each: for each of those.
+    """
+
+    fixed: float
+    each: float
+
+    @classmethod
+    def of(
+        cls,
+        target: Model,
+        work: Work,
+        weights: int,
+        *,
+        depth: int,
+        outputs: int,
+        n_ff: int = 0,
+        n_head: int = 0,
+    ) -> _Needs:
+        """Of so many weights, `depth` steps deep."""
+        d, length = target.n_embd, work.data.manifest().length
+        logits = ROWS * _A_LOGIT * outputs
+        return cls(
+            _LIBRARIES + _A_WEIGHT * weights + logits + 2 * target.vocab.n * d,
+            length * (depth * _AN_ACTIVATION * (d + n_ff) + n_head * QUERIES * _A_SCORE),
         )
+
+    def at_a_time(self, length: int) -> int:
+        """Conversations of `length` tokens at a time.
+
+        Not by what is free: the same seed gives the same head.
+
+        Raises:
+            ContextError: too little memory.
+        """
+        most = conversations_a_step(length)
+        n = int(min(most, max(1.0, (_MEMORY - self.fixed) / self.each)))
+        needed, available = self.fixed + n * self.each, machine.available_memory()
+        if available is not None and needed > available:
+            raise ContextError(
+                f"training this head needs about {needed / 1e9:.1f} GB of memory, but "
+                f"{available / 1e9:.1f} GB are free: close other programs, or give a smaller "
+                "--vocabulary"
+            )
+        return n

@@ -22,7 +22,7 @@ from spec_cpu.heads.held_out import Acceptance, accepted, mixed
 from spec_cpu.heads.loss import soft_cross_entropy
 from spec_cpu.heads.shards import ShardStore
 
-BATCH = 4  # conversations
+ROWS_A_STEP = 4096  # tokens that a step of the optimizer learns from
 _WARM_UP = 0.03  # of all steps
 _LEAST_RATE = 0.05  # of the peak, at the end
 _CLIP = 1.0
@@ -122,6 +122,8 @@ class Trainer:
 
     Attributes:
         held_out: one shard that nothing is learnt from.
+        at_a_time: conversations whose activations are held in memory together, at most. Fewer take
+            longer; what is learnt is the same but for rounding.
         steps: in all.
 
     Raises:
@@ -134,14 +136,18 @@ class Trainer:
     vocabulary: Vocabulary
     settings: Settings
     folder: Path
+    at_a_time: int = ROWS_A_STEP
     steps: int = field(init=False)
     _shards: int = field(init=False)
     _sequences: int = field(init=False)
+    _batch: int = field(init=False)
     _step: int = field(default=0, init=False)
     _best: _Best | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._shards, self._sequences = len(self.store), self.store.manifest().sequences
+        manifest = self.store.manifest()
+        self._shards, self._sequences = len(self.store), manifest.sequences
+        self._batch = conversations_a_step(manifest.length)
         if not self._shards or not len(self.held_out):
             raise UsageError(f"{self.folder} has too little data to train on: generate more")
         self.steps = max(1, round(self.settings.epochs * self.steps_an_epoch))
@@ -153,7 +159,7 @@ class Trainer:
 
     @property
     def steps_an_epoch(self) -> int:
-        return self._shards * -(-self._sequences // BATCH)
+        return self._shards * -(-self._sequences // self._batch)
 
     def train(
         self, progress: Callable[[Progress], None], *, evaluate_every: int | None = None
@@ -218,8 +224,9 @@ class Trainer:
             timed(partial(self._update, batch, optimizer, depth))
             for depth in (1, self.settings.depth)
         )
-        evaluations = _EVALUATIONS * -(-self._sequences // BATCH)
-        seconds -= evaluations * timed(partial(self._accepted, batch))
+        some = batch.part(slice(self._together))
+        evaluations = _EVALUATIONS * -(-self._sequences // self._together)
+        seconds -= evaluations * timed(partial(self._accepted, some))
         self.net.load_state_dict(before)
         step = self.settings.deepen * shallow + (1.0 - self.settings.deepen) * deep
         return seconds / (step * self.steps_an_epoch)
@@ -228,7 +235,7 @@ class Trainer:
         """On the shard that is held out."""
         counts = torch.zeros(self.pupil.depth, 4)
         self.net.eval()
-        for batch in batches_of(self.held_out.read(0), self.vocabulary, BATCH):
+        for batch in batches_of(self.held_out.read(0), self.vocabulary, self._together):
             counts += self._accepted(batch)
         self.net.train()
         return Acceptance.of(counts)
@@ -258,19 +265,34 @@ class Trainer:
             weights = {name: value.clone() for name, value in self.net.state_dict().items()}
             self._best = _Best(self._step, acceptance, weights)
 
+    @property
+    def _together(self) -> int:
+        return min(self.at_a_time, self._batch)
+
     def _update(self, batch: Batch, optimizer: torch.optim.Optimizer, depth: int) -> float:
-        with mixed():
-            hiddens = self.pupil.draft(batch, depth)
-            loss = torch.zeros(())
-            for step, hidden in enumerate(hiddens):
-                rows = batch.weights.clone()
-                rows[:, :step] = 0.0
-                loss = loss + _LOSS_DECAY**step * self._loss(batch, hidden, rows)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        size = self._together
+        loss = sum(
+            self._add_gradient(batch, slice(begin, begin + size), depth)
+            for begin in range(0, len(batch.weights), size)
+        )
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), _CLIP)
         optimizer.step()
-        return float(loss.detach()) / sum(_LOSS_DECAY**step for step in range(len(hiddens)))
+        return loss / sum(_LOSS_DECAY**step for step in range(depth))
+
+    def _add_gradient(self, batch: Batch, chosen: slice, depth: int) -> float:
+        """Of some conversations' part in the loss of the batch, which is returned."""
+        part = batch.part(chosen)
+        with mixed():
+            hiddens = self.pupil.draft(part, depth)
+            loss = torch.zeros(())
+            for step, hidden in enumerate(hiddens):
+                rows = part.weights.clone()
+                rows[:, :step] = 0.0
+                share = rows.sum() / batch.weights[:, step:].sum().clamp_min(1e-6)
+                loss = loss + _LOSS_DECAY**step * share * self._loss(part, hidden, rows)
+        loss.backward()
+        return float(loss.detach())
 
     def _loss(self, batch: Batch, hidden: Tensor, weights: Tensor) -> Tensor:
         """Cross-entropy against the target's distribution, and what else there is to learn."""
@@ -314,12 +336,12 @@ class Trainer:
 
     def _batches(self) -> Iterator[Batch]:
         """The batches from the present step on; the order is the same whenever it is asked."""
-        step = 0
+        step, size = 0, self._batch
         for epoch in itertools.count():
             order = np.random.default_rng([self.settings.seed, epoch])
             for number in order.permutation(self._shards):
                 sequences = order.permutation(self._sequences)
-                parts = [sequences[i : i + BATCH] for i in range(0, len(sequences), BATCH)]
+                parts = [sequences[i : i + size] for i in range(0, len(sequences), size)]
                 shard = None
                 for part in parts:
                     step += 1
@@ -377,6 +399,11 @@ class Trainer:
             "shards": self._shards,
             "tokens": self.vocabulary.tokens.tolist(),
         }
+
+
+def conversations_a_step(length: int) -> int:
+    """Conversations of `length` tokens that a step of the optimizer learns from."""
+    return max(1, ROWS_A_STEP // length)
 
 
 def spread(rows: Tensor) -> Tensor:

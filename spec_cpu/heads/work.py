@@ -38,6 +38,7 @@ class Asked:
         seed: the same seed gives the same head, on one machine, if `tokens` are given.
         vocabulary: tokens that the head can propose.
         hours: the time that it may take. tokens: to generate and learn from, instead.
+        epochs: passes over them; with hours as many as they are enough for.
         prompts: user turns that half of the conversations begin with; default: all made up.
     """
 
@@ -47,6 +48,7 @@ class Asked:
     hours: float | None = None
     tokens: int | None = None
     prompts: Turns | None = None
+    epochs: float | None = None
 
 
 _DEFAULTS = {"kind": EAGLE, "seed": 0, "vocabulary": 6144, "prompts": []}
@@ -148,6 +150,8 @@ def _check(asked: Asked) -> None:
         raise UsageError("--hours and --tokens both say how much to train: give one of them")
     if asked.hours is not None and not 0.0 < asked.hours <= 1000.0:
         raise UsageError(f"hours must be more than 0 and at most 1,000, not {asked.hours:g}")
+    if asked.epochs is not None and not 0.0 < asked.epochs <= 100.0:
+        raise UsageError(f"epochs must be more than 0 and at most 100, not {asked.epochs:g}")
     least = {"tokens": 1, "seed": 0, "vocabulary": 1}
     for name, bound in least.items():
         value = getattr(asked, name)
