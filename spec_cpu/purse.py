@@ -19,7 +19,7 @@ class Purse:
     2.5 plain steps would (by the corrected costs), which is 0.98 of plain decoding's speed from 256
     tokens on, whatever the text does. This is the rule of conservative bandits with plain decoding
     as the known arm (Wu et al. 2016, "Conservative Bandits"). Of what the run is ahead the purse
-    holds 12 plain steps at most: where drafting paid once, not all of that is lost until it is
+    holds 24 plain steps at most: where drafting paid once, not all of that is lost until it is
     given up.
 
     Several drafters have a purse each, with the same to begin with and a share of the 1 %. A purse

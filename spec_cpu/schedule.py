@@ -165,7 +165,7 @@ class Scheduler:
         """
         drafted, accepted = outcome.drafted, outcome.accepted
         check_outcome(outcome, self._k_max if outcome.own else len(self._costs.passes) - 1)
-        first, self._fresh = self._fresh, False
+        self._fresh = False
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
         if outcome.depth is not None and self._pace.move(outcome.depth):
@@ -181,7 +181,7 @@ class Scheduler:
             cut = self._cut if accepted == drafted else None
             self._acceptance.count(drafted, accepted, cut)
             self._confidence.count(outcome.tried)
-        if not (self._repeatable or first):  # the first pass follows the reading of the prompt
+        if not self._repeatable:
             self._correct(outcome, changed)
         self._missed = 0 if outcome.own and drafted else self._missed + accepted + 1
         self._k = drafted

@@ -39,7 +39,7 @@ def trainer(
 
 @pytest.fixture(autouse=True)
 def a_shard_is_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "ROWS_A_STEP", 16 * 40)
+    monkeypatch.setattr(training, "ROWS_A_STEP", 16 * 80)
 
 
 def weights(made: Trainer) -> dict[str, torch.Tensor]:
