@@ -5,9 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 _START = 2.5  # plain steps in it at first
-_MOST = (
-    12.0  # plain steps that it holds: what was gained long ago does not pay for what is lost now
-)
+_MOST = 100.0  # plain steps that it holds: old gains do not pay for all that is lost now
 _INTEREST = 0.01  # of plain decoding's time, that drafting may lose
 
 
@@ -19,7 +17,7 @@ class Purse:
     2.5 plain steps would (by the corrected costs), which is 0.98 of plain decoding's speed from 256
     tokens on, whatever the text does. This is the rule of conservative bandits with plain decoding
     as the known arm (Wu et al. 2016, "Conservative Bandits"). Of what the run is ahead the purse
-    holds 24 plain steps at most: where drafting paid once, not all of that is lost until it is
+    holds 100 plain steps at most: where drafting paid once, not all of that is lost until it is
     given up.
 
     Several drafters have a purse each, with the same to begin with and a share of the 1 %. A purse
