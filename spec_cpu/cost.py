@@ -239,11 +239,11 @@ class _Bench:
         times = self.passes.setdefault(n, [])
         if self.passes.get(1) and self.plain > _REBUILD_MATTERS_BELOW:
             times.append(first)
-            self._draft_pass()
         else:
             second = _timed(self._target, self._target.score, tokens)
             self._rebuilds.append(max(0.0, first - second))
             times += self._settled(tokens, start, drafting=n > 1)
+        self._draft_pass()
         self._time_reading()
 
     def _draft_pass(self) -> None:

@@ -11,7 +11,6 @@ from spec_cpu.tree import TokenTree
 
 MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
-FIRST = 1  # plain steps before anything is drafted: what others are compared with
 NAP = 16  # plain steps that are taken without weighing the choice again, at most
 AGING = 0.01  # that a record promises more for each token since: what is never tried is not known
 

@@ -273,15 +273,11 @@ def test_it_goes_by_what_passes_cost_with_the_context_there_is() -> None:
     for depth in (0, 1000, 0, 1000):
         for _ in range(40):
             k = scheduler.next_k(99)
-            seconds = scheduler_costs(flat, deepens, depth)[k]
+            seconds = flat.passes[k] + depth * deepens[k]
             scheduler.observe(Outcome(k, k, 0.02 * k, seconds, [(0.9, True)] * k, depth=depth))
             chosen[depth].append(k)
     assert np.mean(np.array(chosen[0]) > 0) > 0.8
     assert np.mean(np.array(chosen[1000]) > 0) < 0.1
-
-
-def scheduler_costs(at_0: Costs, deepens: list[float], depth: int) -> list[float]:
-    return [seconds + depth * more for seconds, more in zip(at_0.passes, deepens, strict=True)]
 
 
 def test_what_was_gained_is_not_all_lost() -> None:

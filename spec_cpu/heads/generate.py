@@ -174,11 +174,7 @@ class _Talk:
             roles=np.zeros((n, length), np.uint8),
         )
         rng = np.random.default_rng([self._seed, number])
-        speakers = [
-            Speaker(self._template, speaker_rng, _ANSWER, *self._opening(number, i, speaker_rng))
-            for i in range(n)
-            for speaker_rng in [np.random.default_rng([self._seed, number, i])]
-        ]
+        speakers = [self._speaker(number, i) for i in range(n)]
         answers = np.array([_TEMPERATURES[i % len(_TEMPERATURES)] for i in range(n)])
         for seq_id in range(n):
             self._context.truncate(0, seq_id=seq_id)
@@ -201,6 +197,11 @@ class _Talk:
             sampled = likeliest[np.arange(n), draw(logprobs, temperatures, rng)]
             report((step + 1) * n)
         return shard
+
+    def _speaker(self, number: int, i: int) -> Speaker:
+        """Of conversation `i` of a shard."""
+        rng = np.random.default_rng([self._seed, number, i])
+        return Speaker(self._template, rng, _ANSWER, *self._opening(number, i, rng))
 
     def _opening(
         self, number: int, i: int, rng: np.random.Generator

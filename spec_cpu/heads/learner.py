@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -107,7 +107,7 @@ def eagle_learner(target: Model, work: Work) -> Learner:
     settings = Settings()
     vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
     shape = shape_of(target, len(vocabulary.tokens))
-    needs = _Needs.of(
+    at_a_time = _at_a_time(
         target,
         work,
         _eagle_size(shape),
@@ -116,7 +116,6 @@ def eagle_learner(target: Model, work: Work) -> Learner:
         n_ff=shape.n_ff,
         n_head=shape.n_head,
     )
-    at_a_time = needs.at_a_time(work.data.manifest().length)
     net = eagle_net(target, shape, vocabulary.tokens, work.seed)
     table = embeddings(target)
     pupil = EaglePupil(net, table, Scales.of(work.data, vocabulary, table))
@@ -141,8 +140,8 @@ def medusa_learner(target: Model, work: Work) -> Learner:
     settings = Settings(depth=HEADS, deepen=0.0)
     vocabulary = Vocabulary.most_likely(work.data, target.vocab.n, work.vocabulary)
     n, outputs = target.n_embd, len(vocabulary.tokens)
-    needs = _Needs.of(target, work, n * (HEADS * n + outputs), depth=HEADS, outputs=outputs)
-    at_a_time = needs.at_a_time(work.data.manifest().length)
+    size = n * (HEADS * n + outputs)
+    at_a_time = _at_a_time(target, work, size, depth=HEADS, outputs=outputs)
     pupil = medusa_pupil(target, vocabulary.tokens, sample_features(work.data))
     made_for = HeadTarget.of(target)
 
@@ -179,53 +178,33 @@ def _eagle_size(shape: EagleShape) -> int:
     return d * (2 * d + 2 * d + 2 * kv + 3 * shape.n_ff + shape.n_vocab)
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """Bytes of memory that training takes.
+def _at_a_time(
+    target: Model,
+    work: Work,
+    weights: int,
+    *,
+    depth: int,
+    outputs: int,
+    n_ff: int = 0,
+    n_head: int = 0,
+) -> int:
+    """Conversations that so many weights are trained on at a time, `depth` steps deep.
 
-    Attributes:
-        fixed: however many conversations there are at a time.
-        each: for each of those.
+    Not by what is free: the same seed gives the same head.
+
+    Raises:
+        ContextError: too little memory.
     """
-
-    fixed: float
-    each: float
-
-    @classmethod
-    def of(
-        cls,
-        target: Model,
-        work: Work,
-        weights: int,
-        *,
-        depth: int,
-        outputs: int,
-        n_ff: int = 0,
-        n_head: int = 0,
-    ) -> _Needs:
-        """Of so many weights, `depth` steps deep."""
-        d, length = target.n_embd, work.data.manifest().length
-        logits = ROWS * _A_LOGIT * outputs
-        return cls(
-            _LIBRARIES + _A_WEIGHT * weights + logits + 2 * target.vocab.n * d,
-            length * (depth * _AN_ACTIVATION * (d + n_ff) + n_head * QUERIES * _A_SCORE),
+    d, length = target.n_embd, work.data.manifest().length
+    logits = ROWS * _A_LOGIT * outputs
+    fixed = _LIBRARIES + _A_WEIGHT * weights + logits + 2 * target.vocab.n * d
+    each = length * (depth * _AN_ACTIVATION * (d + n_ff) + n_head * QUERIES * _A_SCORE)
+    n = int(min(conversations_a_step(length), max(1.0, (_MEMORY - fixed) / each)))
+    needed, available = fixed + n * each, machine.available_memory()
+    if available is not None and needed > available:
+        raise ContextError(
+            f"training this head needs about {needed / 1e9:.1f} GB of memory, but "
+            f"{available / 1e9:.1f} GB are free: close other programs, or give a smaller "
+            "--vocabulary"
         )
-
-    def at_a_time(self, length: int) -> int:
-        """Conversations of `length` tokens at a time.
-
-        Not by what is free: the same seed gives the same head.
-
-        Raises:
-            ContextError: too little memory.
-        """
-        most = conversations_a_step(length)
-        n = int(min(most, max(1.0, (_MEMORY - self.fixed) / self.each)))
-        needed, available = self.fixed + n * self.each, machine.available_memory()
-        if available is not None and needed > available:
-            raise ContextError(
-                f"training this head needs about {needed / 1e9:.1f} GB of memory, but "
-                f"{available / 1e9:.1f} GB are free: close other programs, or give a smaller "
-                "--vocabulary"
-            )
-        return n
+    return n

@@ -122,8 +122,8 @@ class Trainer:
 
     Attributes:
         held_out: one shard that nothing is learnt from.
-        at_a_time: conversations whose activations are held in memory together, at most. Fewer take
-            longer; what is learnt is the same but for rounding.
+        at_a_time: conversations whose activations are held in memory together; None: all of a step.
+            Fewer take longer; what is learnt is the same but for rounding.
         steps: in all.
 
     Raises:
@@ -136,7 +136,7 @@ class Trainer:
     vocabulary: Vocabulary
     settings: Settings
     folder: Path
-    at_a_time: int = ROWS_A_STEP
+    at_a_time: int | None = None
     steps: int = field(init=False)
     _shards: int = field(init=False)
     _sequences: int = field(init=False)
@@ -267,7 +267,7 @@ class Trainer:
 
     @property
     def _together(self) -> int:
-        return min(self.at_a_time, self._batch)
+        return self._batch if self.at_a_time is None else min(self.at_a_time, self._batch)
 
     def _update(self, batch: Batch, optimizer: torch.optim.Optimizer, depth: int) -> float:
         optimizer.zero_grad(set_to_none=True)
