@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
+from itertools import accumulate
 from math import log, sqrt
+from operator import mul
+from statistics import median
 
 import numpy as np
 
@@ -17,6 +21,7 @@ _DRAFT_ERROR = 0.3  # of the draft: choosing among its tokens was not measured w
 _ALIKE = 4.0  # widths so far apart hardly err alike
 _KEPT = 0.9995  # of what was learnt of an error, from one observation to the next
 _DEEPER = 32  # tokens more or fewer of context, from which on costs are worked out again
+_LATEST = 5  # plain steps in a row, at most, whose median says what the pace is
 _OUTLIER = 1.5  # beyond it a surprise counts as noise
 
 
@@ -35,6 +40,8 @@ class Pace:
         n = len(costs.passes)
         self._given = costs
         self._costs = costs  # with the context there is
+        self._plain: deque[float] = deque(maxlen=_LATEST)  # seconds / given, not learnt from yet
+        self._waiting = 0  # plain steps since
         self._log = np.zeros(n + 2)  # s, r of the draft, r of each width
         widths = np.arange(n)
         prior = np.zeros((n + 2, n + 2))
@@ -63,28 +70,51 @@ class Pace:
         """Learn from a target pass over `n` tokens."""
         self._learn(n + 1, seconds, self._costs.passes[n - 1])
 
-    def corrected(self) -> Costs:
-        """The costs at the machine's first pace: without s."""
-        draft, *passes = np.exp(self._log[1:])
-        widths = np.maximum.accumulate(np.multiply(passes, self._costs.passes))
+    def plain(self, seconds: float) -> None:
+        """A plain step after another: learnt from when something else comes to compare it with.
+
+        Until then it would teach s alone, and a step of a tiny model leaves no time for that.
+        """
+        self._plain.append(seconds / self._costs.passes[0])
+        self._waiting += 1
+
+    def corrected(self, rebuild: float) -> Costs:
+        """The costs at the machine's first pace: without s.
+
+        Args:
+            rebuild: what a graph's building takes by now.
+        """
+        errors: list[float] = np.exp(self._log[1:]).tolist()
+        draft = errors[0]
+        passes = map(mul, errors[1:], self._costs.passes)
         return replace(
             self._costs,
-            passes=widths.tolist(),
+            passes=[*accumulate(passes, max)],
             draft_step=self._costs.draft_step * draft,
             draft_catch_up=self._costs.draft_catch_up * draft,
             draft_read=self._costs.draft_read * draft,
+            rebuild=rebuild,
         )
 
     def _learn(self, i: int, seconds: float, given: float) -> None:
         if seconds <= 0.0 or given <= 0.0:  # a draft that costs nothing
             return
+        if self._waiting:
+            self._covariance[0, 0] += (self._waiting - 1) * _DRIFT**2
+            self._update(2, log(median(self._plain)), _NOISE / sqrt(len(self._plain)))
+            self._plain.clear()
+            self._waiting = 0
+        self._update(i, log(seconds / given), _NOISE)
+
+    def _update(self, i: int, observed: float, noise: float) -> None:
+        """Learn from log(seconds / given seconds) of the cost `i`."""
         self._log *= self._keep
         self._covariance *= self._keep
         self._covariance *= self._keep[:, None]
         self._covariance += self._loosen
         direction = self._covariance[0] + self._covariance[i]
-        variance = float(direction[0] + direction[i]) + _NOISE**2
-        surprise = log(seconds / given) - self._log[0] - self._log[i]
+        variance = float(direction[0] + direction[i]) + noise**2
+        surprise = observed - float(self._log[0] + self._log[i])
         variance *= max(1.0, abs(surprise) / (_OUTLIER * sqrt(variance)))
         self._log += direction * surprise / variance
         self._covariance -= direction[:, None] * (direction / variance)

@@ -31,6 +31,11 @@ class Purse:
         self._interest = share * _INTEREST
         self._seconds = _START * plain
 
+    @property
+    def seconds(self) -> float:
+        """What may be lost."""
+        return self._seconds
+
     def bears(self, loss: float) -> bool:
         """May so many seconds be lost?"""
         return loss <= self._seconds

@@ -169,7 +169,7 @@ class Scheduler:
         if self.hopeless:  # nothing that could be learnt would change the choice
             return
         if outcome.depth is not None and self._pace.move(outcome.depth):
-            self._costs = self._pace.corrected()
+            self._costs = self._pace.corrected(self._costs.rebuild)
         if self._nap:
             self._nap -= 1
             if outcome.own:
@@ -191,7 +191,7 @@ class Scheduler:
             self._pace.draft(outcome.seconds_draft, outcome.drafted)
         if not changed:  # else it built a graph, too
             self._pace.target(outcome.seconds_target, outcome.drafted + 1)
-        self._costs = self._pace.corrected()
+        self._costs = self._pace.corrected(self._costs.rebuild)
 
     def _wake(self) -> None:
         """Account for the steps of a nap."""

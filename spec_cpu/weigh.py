@@ -11,6 +11,7 @@ steep that leaves a short chain or nothing, where it is flat a wide tree: there 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -40,7 +41,7 @@ _PRIOR = 0.6  # the chance that the best token after a node is accepted, before 
 _MEMORY = 0.9  # of what usually follows a node, from one tree to the next
 _PATIENCE = 8  # cycles in a row that drafting must not be expected to pay before it is given up
 _DOUBT = 1.1  # how much longer than foretold a cycle with a draft may take
-_AHEAD = 8  # passes of the draft that are thought ahead
+_AHEAD = 4  # passes of the draft that are thought ahead
 
 
 class Weigher:
@@ -93,6 +94,7 @@ class Weigher:
         self._last_plain = 0.0  # seconds
         self._look = 0.0  # seconds that looking up takes
         self._purse = Purse(self._plain, share)
+        self._bearable = 0  # nodes that it bears
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
         # Of a draft that takes passes:
         self._room = 0  # nodes that there is room for in this cycle
@@ -103,14 +105,15 @@ class Weigher:
         self._on = False
         self._doubt = 0  # cycles since it was expected to pay
         self._nap = 0  # plain steps left until the choice is weighed again
-        self._slept = 0  # taken meanwhile, and not accounted for yet
+        self._quiet = 0  # plain steps after others, not accounted for yet
+        self._looked = 0.0  # seconds of looking up in them
 
     @property
     def reason(self) -> str | None:
         """Why nothing is drafted, in a person's words; None while something is."""
         if self.hopeless or never_pays(self._costs, 1.0, self._k_max):
             return HOPELESS
-        if self._idle < _IDLE:
+        if self._idle + self._quiet < _IDLE:
             return None
         if self._costs.draft_step:
             return f"too few tokens are accepted ({self._usual:.0%})"
@@ -122,10 +125,12 @@ class Weigher:
         self._drafting = 0.0
         if self.hopeless or self._fresh or self._nap:
             return 0
-        self._wake()
         self._room = min(self._k_max, room)
         price = self._look + self._step(1, first=True)
-        self._most = self._affordable(self._room, price)
+        if self._costs.draft_step or not self._quiet:
+            self._account()
+            self._bearable = self._affordable(self._k_max, price)
+        self._most = max(0, min(self._bearable, self._room))
         if self._costs.draft_step:
             # What is never tried is not known: it promises more the longer it was left out.
             self.promise = (1.0 + AGING * self._missed) * self._brought / self._took
@@ -221,6 +226,10 @@ class Weigher:
 
     def worth(self, tree: TokenTree) -> int:
         """How many nodes of `tree`, whose first are the best, the target should score."""
+        if not tree.tokens:
+            self.promise = 1.0 / self._plain
+            return 0
+        self._account()
         expected = [*accumulate(reach := reaches(tree, self.acceptance), initial=1.0)]
         self._learn_usual(tree.parents, reach)
         del expected[self._affordable(len(tree), self._drafting) + 1 :]
@@ -249,11 +258,14 @@ class Weigher:
         if outcome.depth is not None and self._pace.move(outcome.depth):
             self._costs = self._corrected()
         n, tokens = outcome.drafted, outcome.accepted + 1
+        quiet = outcome.own and not (n or self._n or self._drafting or first)
         if self._nap:
             self._nap -= 1
-            if outcome.own:
-                self._slept += 1
-                return
+            quiet = quiet or outcome.own
+        if quiet:
+            self._pass_over(outcome)
+            return
+        self._account()
         changed = n != self._n
         seconds = self._pass(n) + tokens * self._costs.row + self._drafting
         if self._others and not outcome.own:
@@ -282,20 +294,40 @@ class Weigher:
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
 
-    def _wake(self) -> None:
-        """Account for the steps of a nap."""
-        for _ in range(self._slept):
-            self._book(1, self._plain, self._plain)
-        self._missed += self._slept
-        self._idle += self._slept
-        self._slept = 0
+    def _pass_over(self, outcome: Outcome) -> None:
+        """A plain step after another: most of what it tells can wait."""
+        self._quiet += 1
+        self._calibration.count(outcome.tried)
+        if not self._repeatable:
+            self._looked += outcome.seconds_draft
+            self._learn_plain(outcome.seconds_target)
+        if self._quiet == NAP:
+            self._account()
+
+    def _account(self) -> None:
+        """Book the quiet steps since the last time."""
+        if not self._quiet:
+            return
+        looked = self._looked / self._quiet
+        for _ in range(self._quiet):
+            self._look += _LEARNT * (looked - self._look)
+            self._book(1, self._plain, self._plain, looked)
+        self._missed += self._quiet
+        self._idle += self._quiet
+        self._quiet, self._looked = 0, 0.0
+
+    def _learn_plain(self, seconds: float) -> None:
+        """A plain step after another."""
+        self._last_plain = seconds
+        self._pace.plain(seconds)
 
     def _correct(self, outcome: Outcome, changed: bool) -> None:
         """Learn what passes take, those of new widths as well: here widths hardly ever repeat."""
         n, seconds = outcome.drafted, outcome.seconds_target
-        if n == 0 and not changed:
-            self._last_plain = seconds
-        elif n == 0 and self._last_plain:
+        if not (n or changed):
+            self._learn_plain(seconds)
+            return
+        if n == 0 and self._last_plain:
             extra = min(max(0.0, seconds / self._last_plain - 1.0), 1.0) * self._costs.passes[0]
             self._rebuild += _LEARNT * (extra - self._rebuild)
         if self._drafting and not self._missed:
@@ -305,7 +337,7 @@ class Weigher:
         self._costs = self._corrected()
 
     def _corrected(self) -> Costs:
-        return replace(self._pace.corrected(), rebuild=self._rebuild)
+        return self._pace.corrected(self._rebuild)
 
     def _learn_usual(self, parents: Sequence[int], reach: Sequence[float]) -> None:
         """How likely the best token after a node is accepted, by what the drafter says of it."""
@@ -333,7 +365,7 @@ class Weigher:
             most: nodes that may be verified.
         """
         # In plain Python: NumPy takes longer over so few numbers.
-        verifying = [self._cycle(n, 0.0) for n in range(most + 1)]
+        verifying = [self._cycle(n, 0.0) for n in range(min(most, len(found[-1])) + 1)]
         row, (step, later) = self._costs.row, passes
         ways: list[list[tuple[float, float]]] = []  # by passes more: tokens and seconds by nodes
         for more, chances in enumerate(found):
@@ -375,9 +407,11 @@ class Weigher:
 
     def _affordable(self, most: int, drafting: float) -> int:
         """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
-        n = 0
-        while n < most and self._purse.bears(self._loss(n + 1) + drafting):
-            n += 1
+        usual = self._costs.row + 2 * self._costs.rebuild - self._plain  # beside the pass
+        bearable = self._purse.seconds - drafting - usual
+        n = min(most, max(0, bisect_right(self._costs.passes, bearable) - 1))
+        # That of the last width needs no new graph.
+        n += n + 1 == self._n <= most and self._purse.bears(self._loss(self._n) + drafting)
         return n
 
     def _pass(self, n: int) -> float:
