@@ -31,7 +31,10 @@ _REBUILD_MATTERS_BELOW = 0.05  # seconds of a plain step: a larger model hides a
 _SETTLED = (0.02, 0.05)  # seconds of passes of a width before they count, and until the next width
 _PLAIN_SETTLED = (0.1, 0.15)
 _DEEP_WIDTHS = (8, 4, 2, 1)  # measured again further into a text
-_DEEPER_BELOW = 0.015  # seconds of a plain step: attention is a small part of a larger model's
+_TINY = 0.015  # seconds of a plain step: in a larger model's, attention and clock matter little
+_WIDE = 4  # tokens in a pass after which the clock recovers
+_RECOVERED = 12  # plain steps later
+_RECOVERIES = 5
 _DEEPER = (128, 512)  # tokens further: at least, for a difference to be seen, and at most
 _DEEPER_SECONDS = 0.5  # that reading them may take
 _DEEP_ROUNDS = 3
@@ -52,6 +55,8 @@ class Costs:
             since.
         rebuild: what the first pass of a new width takes in addition (the graph is built anew).
         row: sampling and verifying one row of logits.
+        recovery: what plain steps after wider passes lose in all, beside the graph: a processor
+            lowers its clock for those, and raises it again in the course of many.
         draft_read: what the draft pays for each token that was decoded without it, once it drafts
             again. Where this alone is more than 1 % of a plain step, a draft that was given up is
             never tried again, unless it skips what is older than its `draft_window`.
@@ -71,6 +76,7 @@ class Costs:
     row: float
     draft_read: float = 0.0
     draft_window: int | None = None
+    recovery: float = 0.0
     depth: int = 0
     deepens: Sequence[float] = ()
 
@@ -78,7 +84,8 @@ class Costs:
         falls = any(wide < narrow for narrow, wide in pairwise(self.passes))
         if not self.passes or self.passes[0] <= 0 or falls:
             raise ValueError(f"passes must be positive and never fall, not {self.passes}")
-        rest = (self.draft_step, self.draft_catch_up, self.rebuild, self.row, self.draft_read)
+        rest = (self.draft_step, self.draft_catch_up, self.draft_read)
+        rest += (self.rebuild, self.recovery, self.row)
         if min(rest) < 0:
             raise ValueError(f"costs must be 0 or more, not {rest}")
 
@@ -171,7 +178,7 @@ def measure(
 
     Rounds over all widths, interleaved, until the medians are steady or the time is up: 3 s, or 12
     passes' worth for a model so large that this is more. What was not reached is interpolated. For
-    a tiny model some 3 s more go into what further context adds.
+    a tiny model some 4 s more go into what further context adds, and how the clock recovers.
 
     Args:
         token: fed again and again at the end of both sequences, which are left as they were.
@@ -185,7 +192,9 @@ def measure(
         bench.target_pass(1)
     room = min(max_width, target.context.n_ctx - len(target), target.context.max_outputs)
     _measure_rounds(bench, [n for n in _WIDTHS if n <= room], progress)
-    bench.deepen([n for n in _DEEP_WIDTHS if n <= room], max_width)
+    if bench.plain < _TINY:
+        bench.recover(min(_WIDE, room))
+        bench.deepen([n for n in _DEEP_WIDTHS if n <= room], max_width)
     return bench.costs(max_width)
 
 
@@ -215,6 +224,7 @@ class _Bench:
         self._catch_ups: list[float] = []
         self._rows: list[float] = []
         self._deepens: tuple[float, ...] = ()
+        self._recovery = 0.0
         self._start = perf_counter()
 
     @property
@@ -264,6 +274,25 @@ class _Bench:
             self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * n) / n)
             _timed(draft, draft.score, [self._token])  # a first step finds this one's graph
 
+    def recover(self, wide: int) -> None:
+        """See what plain steps lose after a pass over `wide` tokens."""
+        if wide < 2:
+            return
+        usual: list[float] = []
+        after: list[list[float]] = [[] for _ in range(_RECOVERED)]
+        for _ in range(_RECOVERIES):
+            for _ in after:
+                usual.append(self._pass(1))
+            self._draft_pass()
+            self._pass(wide)
+            for times in after:
+                times.append(self._pass(1))
+        lost = sum(map(_median, after)) - len(after) * _median(usual)
+        self._recovery = max(0.0, lost - _median(self._rebuilds))
+
+    def _pass(self, n: int) -> float:
+        return _timed(self._target, self._target.score, [self._token] * n)
+
     def deepen(self, widths: Sequence[int], max_width: int) -> None:
         """See what further context adds, if that many tokens are read in a moment.
 
@@ -310,7 +339,7 @@ class _Bench:
         """Tokens to go further into the text."""
         room = self._target.context.n_ctx - len(self._target) - max(_DEEP_WIDTHS)
         n = min(_DEEPER[0], room)
-        if self.plain > _DEEPER_BELOW or n <= 0:
+        if n <= 0:
             return 0
         seconds = _timed(self._target, self._target.prefill, [self._token] * n)
         return min(_DEEPER[1], room, int(_DEEPER_SECONDS * n / seconds))
@@ -357,6 +386,7 @@ class _Bench:
             draft_read=_median(self._draft_reads),
             rebuild=_median(self._rebuilds),
             row=row,
+            recovery=self._recovery,
             depth=len(self._target),
             deepens=self._deepens,
         )

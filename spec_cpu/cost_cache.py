@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spec_cpu.llama.sequence import KVSequence
     from spec_cpu.sampling import Pipeline
 
-_FORMAT = 3  # of the file; another one is measured again
+_FORMAT = 4  # of the file; another one is measured again
 
 
 class CostCache:

@@ -17,7 +17,7 @@ from spec_cpu.cost import Costs
 _DRIFT = 0.05  # the machine's pace, from one observation to the next
 _NOISE = 0.05  # one observation
 _ERROR = 0.1  # the given costs of the target's passes
-_DRAFT_ERROR = 0.3  # of the draft: choosing among its tokens was not measured with its passes
+_DRAFT_ERROR = 0.8  # of the draft: choosing among its tokens was not measured with its passes
 _ALIKE = 4.0  # widths so far apart hardly err alike
 _KEPT = 0.9995  # of what was learnt of an error, from one observation to the next
 _DEEPER = 32  # tokens more or fewer of context, from which on costs are worked out again

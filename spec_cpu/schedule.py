@@ -207,6 +207,7 @@ class Scheduler:
         plain = self._costs.cycle(0, changed=False)
         seconds = self._costs.cycle(drafted, changed=changed)
         seconds += self._costs.reading(self._missed) if drafted else 0.0
+        seconds += self._recovery if drafted else 0.0
         self._purse.settle(plain, tokens, seconds if outcome.own else tokens * plain)
         if changed and not (outcome.own and self._probing):
             self._hold += 0.2 * (min(max(self._held, _HOLD[0]), _HOLD[2]) - self._hold)
@@ -260,7 +261,7 @@ class Scheduler:
     def _rates(self) -> Array:
         """Tokens a second for each k, a change of width spread over the cycles it will last."""
         change = self._costs.rebuild / self._hold
-        back = self._costs.reading(self._missed) / self._hold
+        back = (self._costs.reading(self._missed) + self._recovery) / self._hold
         seconds = [
             self._costs.cycle(k, changed=False) + (k != self._k) * change + (k > 0) * back
             for k in range(self._k_max + 1)
@@ -271,7 +272,13 @@ class Scheduler:
     def _loss(self, k: int) -> float:
         """Seconds behind plain decoding if all k are rejected, and its width returned to."""
         cycle = self._costs.cycle(k, changed=k != self._k) + self._costs.reading(self._missed)
+        cycle += self._recovery if k else 0.0
         return cycle + self._costs.rebuild - self._costs.cycle(0, changed=False)
+
+    @property
+    def _recovery(self) -> float:
+        """Seconds that plain steps will lose if tokens are drafted; not if they lose them anyway."""
+        return 0.0 if self._k else self._costs.recovery
 
     def _detour(self, k: int) -> float:
         """Seconds of a cycle with k drafted tokens, and of returning to the planned width."""

@@ -40,6 +40,7 @@ _IDLE = 24  # cycles without a draft after which it is said why
 _PRIOR = 0.6  # the chance that the best token after a node is accepted, before any was seen
 _MEMORY = 0.9  # of what usually follows a node, from one tree to the next
 _PATIENCE = 8  # cycles in a row that drafting must not be expected to pay before it is given up
+_STRETCH = 4.0  # cycles with a draft in a row, before any were seen
 _DOUBT = 1.1  # how much longer than foretold a cycle with a draft may take
 _AHEAD = 4  # passes of the draft that are thought ahead
 
@@ -91,6 +92,8 @@ class Weigher:
         self._fresh = True
         self._idle = 0  # cycles since nodes were verified
         self._rebuild = costs.rebuild
+        self._stretch = _STRETCH  # cycles with nodes in a row
+        self._drafted = 0  # of them so far
         self._last_plain = 0.0  # seconds
         self._look = 0.0  # seconds that looking up takes
         self._purse = Purse(self._plain, share)
@@ -267,7 +270,7 @@ class Weigher:
             return
         self._account()
         changed = n != self._n
-        seconds = self._pass(n) + tokens * self._costs.row + self._drafting
+        seconds = self._pass(n) + tokens * self._costs.row + self._drafting + self._recovery(n)
         if self._others and not outcome.own:
             seconds += self._others.drafting(n) + self._others.reading(self._missed)
         looking = 0.0 if self._repeatable or self._drafting else outcome.seconds_draft
@@ -286,6 +289,11 @@ class Weigher:
             self._correct(outcome, changed)
         resumed = not outcome.own if self._others else self._drafting > 0.0
         self._missed = 0 if resumed else self._missed + tokens
+        if n:
+            self._drafted += 1
+        elif self._drafted:
+            self._stretch += _LEARNT * (self._drafted - self._stretch)
+            self._drafted = 0
         self._n = n
 
     def _book(self, tokens: int, seconds: float, own: float, looking: float = 0.0) -> None:
@@ -407,8 +415,8 @@ class Weigher:
 
     def _affordable(self, most: int, drafting: float) -> int:
         """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
-        usual = self._costs.row + 2 * self._costs.rebuild - self._plain  # beside the pass
-        bearable = self._purse.seconds - drafting - usual
+        beside = 2 * self._costs.rebuild + self._recovery(1) + self._costs.row - self._plain
+        bearable = self._purse.seconds - drafting - beside
         n = min(most, max(0, bisect_right(self._costs.passes, bearable) - 1))
         # That of the last width needs no new graph.
         n += n + 1 == self._n <= most and self._purse.bears(self._loss(self._n) + drafting)
@@ -423,10 +431,15 @@ class Weigher:
         Only the rows on the accepted path are sampled from: one a token.
         """
         change = self._costs.rebuild * (1 + (n > 0 and self._steady)) * (n != self._n)
+        change += self._recovery(n)
         if self._n == 0 and self._costs.draft_step:
-            change /= _PATIENCE  # what is looked up comes and goes; a draft that pays goes on
+            change /= self._stretch  # what is looked up comes and goes; a draft that pays goes on
         return self._costs.passes[n] + change + tokens * self._costs.row
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected."""
-        return self._pass(n) + self._costs.rebuild + self._costs.row - self._plain
+        return self._pass(n) + self._costs.rebuild + self._recovery(n) + self._costs.row - self._plain
+
+    def _recovery(self, n: int) -> float:
+        """Seconds that plain steps will lose because of n nodes; not if they lose them anyway."""
+        return self._costs.recovery if n and not self._n else 0.0

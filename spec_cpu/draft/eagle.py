@@ -181,7 +181,7 @@ class EagleDrafter:
             self._restart(len(self._text) - 1)
             return
         self._add(tokens, features.copy())
-        if len(self._pending) > self.window:
+        if len(self._pending) > 2 * self.window:
             # After a long stretch without drafts: what is skipped costs acceptance only.
             self._skip_to(self.window)
 
