@@ -11,7 +11,7 @@ token that was drawn, so that the tokens a model draws remain draws from its q.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter
 
@@ -34,12 +34,12 @@ class Drafting:
 
 @dataclass(slots=True)
 class _Offer:
-    """What a drafter has for a cycle: at most `k` tokens, or `nodes` of a tree once it proposed."""
+    """What a drafter has for a cycle: at most `k` tokens, or `nodes` of `tree` once it proposed."""
 
     drafting: Drafting
     k: int = 0
     nodes: int = 0
-    tree: TokenTree = field(default_factory=TokenTree)
+    tree: TokenTree | None = None
     seconds: float = 0.0
 
     def plan(self, room: int) -> None:
@@ -52,8 +52,8 @@ class _Offer:
         """Draft them; the schedule says how many are worth scoring."""
         start = perf_counter()
         drafter, schedule = self.drafting.drafter, self.drafting.schedule
-        self.tree = drafter.propose(text, self.k, pipeline, rng, schedule)
-        self.nodes = schedule.worth(self.tree)
+        self.tree = tree = drafter.propose(text, self.k, pipeline, rng, schedule)
+        self.nodes = schedule.worth(tree)
         self.seconds += perf_counter() - start
 
     @property
@@ -128,20 +128,20 @@ def propose(
         offer.plan(room)
         if offer.k > 0 and offer.drafting.drafter.free:
             offer.propose(text, pipeline, rng)
-    by_promise = attrgetter("promise")
     willing = [offer for offer in offers if offer.willing]
-    best = max(willing, key=by_promise, default=None)
-    if best is None:
+    if not willing:
         return Proposal(TokenTree(), 0, offers, None)
+    by_promise = attrgetter("promise")
+    best = max(willing, key=by_promise)
     if not best.drafting.drafter.free:
         best.propose(text, pipeline, rng)
         if not best.nodes:  # it declined, before it drew any token
             best = max((one for one in willing if one.nodes), key=by_promise, default=best)
-    return Proposal(best.tree, best.nodes, offers, best)
+    return Proposal(best.tree or TokenTree(), best.nodes, offers, best)
 
 
 def _tried(
-    tree: TokenTree, verdict: Verdict | None, tokens: Sequence[int]
+    tree: TokenTree | None, verdict: Verdict | None, tokens: Sequence[int]
 ) -> list[tuple[float, bool]]:
     """How sure the drafter was of each node that was reached, and whether it stayed.
 
@@ -150,7 +150,7 @@ def _tried(
     Args:
         verdict: None if nothing of `tree` was scored.
     """
-    if not tree.confidence:
+    if not tree or not tree.confidence:
         return []
     if tree.q is None:
         follows: Sequence[int] = tree.descend(tokens)

@@ -71,9 +71,10 @@ def play(
         accepted = accepts(t, k, len(rows))
         draft = k * true.draft_step + (true.reading(missed) if k else 0.0)
         target = true.passes[k] + (k != last) * true.rebuild
+        recovering = (k > 0 and last == 0) * true.recovery  # plain steps later on will take
         slow_draft, slow_target = noise(len(rows)) if noise else (1.0, 1.0)
         scheduler.observe(Outcome(k, accepted, draft * slow_draft, target * slow_target))
-        rows.append((accepted + 1, draft + target, k, accepted))
+        rows.append((accepted + 1, draft + target + recovering, k, accepted))
         missed = 0 if k else missed + 1
         last = k
         t += accepted + 1

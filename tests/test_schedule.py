@@ -107,10 +107,11 @@ ADVERSARIES: dict[str, Callable[[], Accepts]] = {
 @pytest.mark.parametrize("curve", list(CURVES))
 def test_it_is_never_slower_than_0_98_of_plain_decoding(curve: str, adversary: str) -> None:
     for c, rebuild in ((0.02, 0.0), (0.02, 0.5), (0.1, 0.1), (0.3, 0.0), (0.3, 0.5), (1.0, 0.1)):
-        true = costs(curve, c, rebuild, draft_read=0.002)
-        for tokens in (256, 500):
-            run = decode(true, ADVERSARIES[adversary](), tokens)
-            assert throughput(run) >= 0.98, (c, rebuild, tokens)
+        for recovery in (0.0, 0.5):
+            true = costs(curve, c, rebuild, draft_read=0.002, recovery=recovery)
+            for tokens in (256, 500):
+                run = decode(true, ADVERSARIES[adversary](), tokens)
+                assert throughput(run) >= 0.98, (c, rebuild, recovery, tokens)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -129,7 +129,8 @@ def trees(
         ]
         schedule.observe(Outcome(n, accepted, drafting, passed, tried))
         run.tokens.append(accepted + 1)
-        run.seconds.append(drafting + passed + true.row * (accepted + 1))
+        recovering = (n > 0 and last == 0) * true.recovery  # plain steps later on will take
+        run.seconds.append(drafting + passed + recovering + true.row * (accepted + 1))
         run.nodes.append(n)
         run.depths.append(max(tree.depths[:n], default=0))
         run.passes.append(len(draft.seconds))
@@ -199,11 +200,12 @@ def test_what_a_cycle_begins_with_is_counted_once(catch_up: float) -> None:
 @pytest.mark.parametrize("draft", [HEAD, CATCHING_UP, MODEL], ids=["head", "catching up", "model"])
 @pytest.mark.parametrize("curve", list(CURVES))
 @pytest.mark.parametrize("rebuild", [0.05, 0.5])
+@pytest.mark.parametrize("recovery", [0.0, 0.5])
 def test_it_is_never_slower_than_0_98_of_plain_decoding(
-    curve: str, draft: Costs, rebuild: float
+    curve: str, draft: Costs, rebuild: float, recovery: float
 ) -> None:
     """With a draft that is sure and always wrong, from the start or when it has earned trust."""
-    true = costs(curve, draft, rebuild)
+    true = replace(costs(curve, draft, rebuild), recovery=recovery)
     for tokens in (256, 700):
         assert mean(played(true, [WRONG] * 800, tokens, seeds=1)) >= 0.98 * plain(true)
     turning = played(true, [SURE] * 150 + [WRONG] * 800, 700)

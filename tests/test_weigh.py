@@ -26,8 +26,8 @@ Chances = Callable[[np.random.Generator], list[float]]
 """The true chances of a chain that is looked up; none: nothing was found."""
 
 
-def costs(curve: str, rebuild: float = 0.0) -> Costs:
-    return Costs(CURVES[curve].tolist(), 0.0, 0.0, rebuild, 0.0)
+def costs(curve: str, rebuild: float = 0.0, recovery: float = 0.0) -> Costs:
+    return Costs(CURVES[curve].tolist(), 0.0, 0.0, rebuild, 0.0, recovery=recovery)
 
 
 def chain(confidence: list[float]) -> TokenTree:
@@ -77,6 +77,7 @@ def play(
         took = true.passes[n] + (n != last) * true.rebuild
         tried = [(tree.confidence[i], i < right) for i in range(min(len(tree), accepted + 1))]
         weigher.observe(Outcome(n, accepted, 0.0, took, tried))
+        took += (n > 0 and last == 0) * true.recovery  # plain steps later on
         seconds, written, last = seconds + took, written + accepted + 1, n
     return written / seconds
 
@@ -120,12 +121,13 @@ def test_it_does_as_well_as_the_best_fixed_number(curve: str, chances: Chances) 
 
 @pytest.mark.parametrize("curve", list(CURVES))
 @pytest.mark.parametrize("rebuild", [0.0, 0.4])
+@pytest.mark.parametrize("recovery", [0.0, 0.5])
 @pytest.mark.parametrize("tokens", [256, 600])
 def test_it_is_never_slower_than_0_98_of_plain_decoding(
-    curve: str, rebuild: float, tokens: int
+    curve: str, rebuild: float, recovery: float, tokens: int
 ) -> None:
     """Even if what it is told is always wrong, or turns wrong when it has learnt to trust it."""
-    true = costs(curve, rebuild)
+    true = costs(curve, rebuild, recovery)
     lies: Chances = lambda rng: [0.001] * 8  # noqa: E731
     assert play(Weigher(true, k_max=K), true, lies, tokens, said=950) >= 0.98
     weigher = Weigher(true, k_max=K)

@@ -182,7 +182,6 @@ class EagleDrafter:
             return
         self._add(tokens, features.copy())
         if len(self._pending) > 2 * self.window:
-            # After a long stretch without drafts: what is skipped costs acceptance only.
             self._skip_to(self.window)
 
     def close(self) -> None:
@@ -223,6 +222,9 @@ class EagleDrafter:
 
     def _catch_up(self, k: int) -> Logits:
         """Feed what is pending; the logits after it."""
+        if len(self._pending) > self.window:
+            # After a long stretch without drafts: what is skipped costs acceptance only.
+            self._skip_to(self.window)
         self._make_room(len(self._pending) + k)
         features = self._take_in_pending(but=min(len(self._pending), self._passes.most))
         logits = self._passes.step(self._pending, features)
