@@ -22,6 +22,7 @@ _BORROWED = 3.0  # trials that one position's mean is worth at the next
 _BINS, _BIN_COUNT, _BIN_KEPT = 8, 4.0, 0.995
 _DOUBT = 0.3  # failures that were not seen: a passage that was copied so far will end
 _OUTCOME_KEPT = 0.96  # of what was learnt of a chance, from one outcome to the next
+_TREE_KEPT = 0.9  # of what usually follows a node, from one tree to the next
 _OCTAVES, _OCTAVE_COUNT, _OCTAVE_KEPT = 8, 2.0, 0.97
 
 
@@ -174,6 +175,36 @@ class Probability:
             kept = 1.0 - (1.0 - _OCTAVE_KEPT) * chance
             self._expected[i] = kept * self._expected[i] + chance
             self._accepted[i] = kept * self._accepted[i] + accepted
+
+
+class Followed:
+    """How likely the best token after a node is accepted if the node is, by what drafters say.
+
+    The mean of the latest trees, each node weighed by its chance of being reached.
+    """
+
+    def __init__(self) -> None:
+        self._accepted, self._reached = _PRIOR, 1.0
+
+    @property
+    def chance(self) -> float:
+        """Of the best token after a node."""
+        return self._accepted / self._reached
+
+    def learn(self, parents: Sequence[int], reach: Sequence[float]) -> None:
+        """Learn from a tree.
+
+        Args:
+            parents: of each node, -1 for the root.
+            reach: the chance of each that it is reached and accepted.
+        """
+        best: dict[int, float] = {}
+        for parent, chance in zip(parents, reach, strict=True):
+            best[parent] = max(chance, best.get(parent, 0.0))
+        if best:
+            reached = sum(1.0 if parent < 0 else reach[parent] for parent in best)
+            self._accepted = _TREE_KEPT * self._accepted + sum(best.values())
+            self._reached = _TREE_KEPT * self._reached + reached
 
 
 def _octave(chance: float) -> int:

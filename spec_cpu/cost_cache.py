@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spec_cpu import cost, defaults, machine
+from spec_cpu import cost_measure, defaults, machine
 from spec_cpu.cost import Costs
 from spec_cpu.fetch.store import cache_dir
 
@@ -81,20 +81,20 @@ def known_or_measured(
     *,
     max_width: int,
     pipeline: Pipeline,
-    draft: cost.DraftPasses | None,
+    draft: cost_measure.DraftPasses | None,
     anew: bool,
-    progress: cost.MeasureProgress | None,
+    progress: cost_measure.MeasureProgress | None,
 ) -> tuple[Costs, str | None]:
     """The costs that are kept for these models, else measured and kept; perhaps a notice.
 
     Args:
-        anew: measure in any case. The others: as for `cost.measure`.
+        anew: measure in any case. The others: as for `cost_measure.measure`.
     """
     cache = CostCache(target.context, draft.context if draft else None)
     costs = None if anew else cache.read(max_width)
     if costs is not None:
         return costs, None
-    costs = cost.measure(
+    costs = cost_measure.measure(
         target, token, max_width=max_width, pipeline=pipeline, draft=draft, progress=progress
     )
     return costs, cache.write(costs)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from spec_cpu.cost import MeasureProgress
+    from spec_cpu.cost_measure import MeasureProgress
     from spec_cpu.llama.sequence import PrefillProgress
 
 Progress = Callable[[str, int, int | None], None]

@@ -277,7 +277,7 @@ class Scheduler:
 
     @property
     def _recovery(self) -> float:
-        """Seconds that plain steps will lose if tokens are drafted; not if they lose them anyway."""
+        """Seconds that plain steps will lose if this drafts, and do not lose anyway."""
         return 0.0 if self._k else self._costs.recovery
 
     def _detour(self, k: int) -> float:

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from spec_cpu import defaults
 from spec_cpu.acceptance import Calibration, Probability
-from spec_cpu.cost import Costs, MeasureProgress
+from spec_cpu.cost import Costs
 from spec_cpu.cost_cache import known_or_measured
+from spec_cpu.cost_measure import MeasureProgress
 from spec_cpu.draft.base import Drafter
 from spec_cpu.drafting import Drafting
 from spec_cpu.llama.sequence import KVSequence

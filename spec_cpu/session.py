@@ -10,7 +10,7 @@ from types import TracebackType
 
 import numpy as np
 
-from spec_cpu import cost, defaults
+from spec_cpu import cost_measure, defaults
 from spec_cpu.cost import Costs
 from spec_cpu.decode import cycles
 from spec_cpu.draft.base import Drafter, Shape
@@ -262,7 +262,7 @@ class Session:
         known = read_prompt(self._sequence, tokens, drafters, progress)
         read = perf_counter()
         if drafters and len(tokens) > self._timed_to:
-            self._plain_step = cost.plain_step(self._sequence, tokens[-1])
+            self._plain_step = cost_measure.plain_step(self._sequence, tokens[-1])
             self._timed_to = 2 * len(tokens) + 256  # a plain step slows as the text grows
         done = perf_counter()
         for stats in (self.stats, self.total):

@@ -11,6 +11,31 @@ ROOT = -1
 """The node that a tree grows from: the last token of the text."""
 
 
+class Paths:
+    """Counts the paths of a tree as nodes are added to it: only a second child begins another."""
+
+    def __init__(self, most: int) -> None:
+        """Of a root alone, which is one path of at most `most`."""
+        self._most = most
+        self._paths = 1
+        self._with_child: set[int] = set()
+
+    def copy(self) -> Paths:
+        """The same, to go on from in another way."""
+        paths = Paths(self._most)
+        paths._paths, paths._with_child = self._paths, set(self._with_child)
+        return paths
+
+    def extend(self, parent: int) -> bool:
+        """Add a child of `parent`, unless that makes too many paths."""
+        branches = parent in self._with_child
+        if self._paths + branches > self._most:
+            return False
+        self._paths += branches
+        self._with_child.add(parent)
+        return True
+
+
 @dataclass(slots=True)
 class TokenTree:
     """Proposed tokens, each of which follows its parent. A chain is a tree without branches.
@@ -108,20 +133,14 @@ class TokenTree:
         if len(self) <= nodes and (self.is_chain or self.width <= paths) and len(self) <= depth:
             return self
         kept: dict[int, int] = {ROOT: ROOT}
-        depths, leaves = self.depths, 0
+        depths, room = self.depths, Paths(paths)
         parents: list[int] = []
-        has_child: set[int] = set()
         for node, parent in enumerate(self.parents):
-            # Only a second child adds a path: the first goes on with its parent's.
-            adds = parent == ROOT or parent in has_child
             if len(kept) > nodes or parent not in kept or depths[node] > depth:
                 continue
-            if adds and leaves == paths:
-                continue
-            leaves += adds
-            has_child.add(parent)
-            parents.append(kept[parent])
-            kept[node] = len(kept) - 1
+            if room.extend(parent):
+                parents.append(kept[parent])
+                kept[node] = len(kept) - 1
         chosen = [node for node in kept if node != ROOT]
         return TokenTree(
             [self.tokens[node] for node in chosen],

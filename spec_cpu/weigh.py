@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from spec_cpu.acceptance import Calibrated, Calibration
+from spec_cpu.acceptance import Calibrated, Calibration, Followed
 from spec_cpu.cost import Costs
 from spec_cpu.pace import Pace
 from spec_cpu.purse import Purse
@@ -30,7 +30,7 @@ from spec_cpu.schedule_base import (
     never_pays,
     reaches,
 )
-from spec_cpu.tree import ROOT, TokenTree
+from spec_cpu.tree import TokenTree
 
 _GAIN = 0.05  # tokens that a draft must be expected to bring beyond its price
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
@@ -38,7 +38,6 @@ _RECORD = 16.0  # plain steps that the record begins with
 _LEARNT = 0.2  # of a new observation, where a mean is kept
 _IDLE = 24  # cycles without a draft after which it is said why
 _PRIOR = 0.6  # the chance that the best token after a node is accepted, before any was seen
-_MEMORY = 0.9  # of what usually follows a node, from one tree to the next
 _PATIENCE = 8  # cycles in a row that drafting must not be expected to pay before it is given up
 _STRETCH = 4.0  # cycles with a draft in a row, before any were seen
 _DOUBT = 1.1  # how much longer than foretold a cycle with a draft may take
@@ -103,7 +102,7 @@ class Weigher:
         self._room = 0  # nodes that there is room for in this cycle
         self._most = 0  # that may be lost, too
         self._drafting = 0.0  # seconds of its passes in this cycle
-        self._followed, self._expanded = _PRIOR, 1.0  # nodes accepted after one, and such ones
+        self._followed = Followed()
         self._brought, self._took = self._first_guess()  # tokens of such a cycle, and its seconds
         self._on = False
         self._doubt = 0  # cycles since it was expected to pay
@@ -119,7 +118,7 @@ class Weigher:
         if self._idle + self._quiet < _IDLE:
             return None
         if self._costs.draft_step:
-            return f"too few tokens are accepted ({self._usual:.0%})"
+            return f"too few tokens are accepted ({self._followed.chance:.0%})"
         return "the text does not repeat itself enough"
 
     def next_k(self, room: int) -> int:
@@ -165,7 +164,7 @@ class Weigher:
         passes = (self._step(w, first=first), self._step(w, first=False))
         found = [chances]
         for depth in range(1, 1 + min(_AHEAD, self._most)):
-            usual = self._usual**depth
+            usual = self._followed.chance**depth
             found.append([*found[-1], *(usual * chance for chance in layer[:w])])
         return w if self._drafts(found, passes, first=first) else 0
 
@@ -234,7 +233,7 @@ class Weigher:
             return 0
         self._account()
         expected = [*accumulate(reach := reaches(tree, self.acceptance), initial=1.0)]
-        self._learn_usual(tree.parents, reach)
+        self._followed.learn(tree.parents, reach)
         del expected[self._affordable(len(tree), self._drafting) + 1 :]
         seconds = [self._cycle(n, tokens) for n, tokens in enumerate(expected)]
         # A text gets worse, too: what was usual must not make the best there is now look poor.
@@ -347,21 +346,11 @@ class Weigher:
     def _corrected(self) -> Costs:
         return self._pace.corrected(self._rebuild)
 
-    def _learn_usual(self, parents: Sequence[int], reach: Sequence[float]) -> None:
-        """How likely the best token after a node is accepted, by what the drafter says of it."""
-        best: dict[int, float] = {}
-        for parent, chance in zip(parents, reach, strict=True):
-            best[parent] = max(chance, best.get(parent, 0.0))
-        if best:
-            reached = sum(1.0 if parent == ROOT else reach[parent] for parent in best)
-            self._followed = _MEMORY * self._followed + sum(best.values())
-            self._expanded = _MEMORY * self._expanded + reached
-
     def _worth_feeding(self, layer: Sequence[float]) -> int:
         """How many of `layer`, one at least, bring more than feeding them along takes."""
         slope = (self._costs.passes[self._k_max] - self._costs.passes[0]) / max(1, self._k_max)
         price = self._rate * (self._costs.draft_read + slope)
-        return max(1, sum(chance * self._usual > price for chance in layer))
+        return max(1, sum(chance * self._followed.chance > price for chance in layer))
 
     def _pays(
         self, found: Sequence[Sequence[float]], passes: tuple[float, float], most: int
@@ -392,11 +381,6 @@ class Weigher:
             max(t - rate * s - _GAIN * (n > 0) for n, (t, s) in enumerate(way)) for way in ways
         )
         return max(then) > now
-
-    @property
-    def _usual(self) -> float:
-        """The chance that the best token after a node is accepted if the node is."""
-        return self._followed / self._expanded
 
     @property
     def _plain(self) -> float:
@@ -438,8 +422,10 @@ class Weigher:
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected."""
-        return self._pass(n) + self._costs.rebuild + self._recovery(n) + self._costs.row - self._plain
+        return (
+            self._pass(n) + self._costs.rebuild + self._recovery(n) + self._costs.row - self._plain
+        )
 
     def _recovery(self, n: int) -> float:
-        """Seconds that plain steps will lose because of n nodes; not if they lose them anyway."""
+        """Seconds that plain steps will lose because of n nodes, and do not lose anyway."""
         return self._costs.recovery if n and not self._n else 0.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import spec_cpu
-from spec_cpu import SamplingParams, Session, cost, defaults
+from spec_cpu import SamplingParams, Session, cost_measure, defaults
 from spec_cpu.cost import Costs
 
 GREEDY = SamplingParams(temperature=0)
@@ -37,7 +37,7 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         measured.append(max_width)
         return replace(FLAT, passes=FLAT.passes[:max_width])
 
-    monkeypatch.setattr(cost, "measure", measure)
+    monkeypatch.setattr(cost_measure, "measure", measure)
     return measured
 
 

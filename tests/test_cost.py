@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spec_cpu import cost
+from spec_cpu import cost_measure
 from spec_cpu.cost import Costs
 from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
 
@@ -80,10 +80,12 @@ class Sequence:
 def measure(
     monkeypatch: pytest.MonkeyPatch, target: Machine, draft: Machine | None = None, **how: Any
 ) -> Costs:
-    monkeypatch.setattr(cost, "perf_counter", lambda: target.now + (draft.now if draft else 0))
+    monkeypatch.setattr(
+        cost_measure, "perf_counter", lambda: target.now + (draft.now if draft else 0)
+    )
     sequence: Any = Sequence(target)
     small: Any = Sequence(draft, **how.pop("small", {})) if draft else None
-    costs = cost.measure(
+    costs = cost_measure.measure(
         sequence,
         1,
         max_width=how.pop("max_width", 16),

@@ -15,7 +15,7 @@ from test_tree_engine import start
 from test_trees_in_llama import OTHER_ORDER, one_by_one, random_path, random_tree, sequence_of
 
 import spec_cpu
-from spec_cpu import SamplingParams, cost, defaults
+from spec_cpu import SamplingParams, cost_measure, defaults
 from spec_cpu.cost import Costs
 from spec_cpu.draft.growth import WIDTH
 from spec_cpu.draft.model import ModelDrafter
@@ -206,7 +206,7 @@ def flat(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
     passes = tuple(0.01 * (1 + 0.02 * n) for n in range(defaults.MAX_TREE_NODES + 1))
     costs = Costs(passes, 0.0002, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(cost, "measure", lambda *_, **__: costs)
+    monkeypatch.setattr(cost_measure, "measure", lambda *_, **__: costs)
 
 
 @pytest.mark.usefixtures("flat")

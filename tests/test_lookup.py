@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 import spec_cpu
-from spec_cpu import SamplingParams, Session, cost, defaults, lookup, machine
+from spec_cpu import SamplingParams, Session, cost_measure, defaults, lookup, machine
 from spec_cpu.cost import Costs
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
@@ -40,7 +40,7 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         asked.append(draft)
         return FLAT
 
-    monkeypatch.setattr(cost, "measure", measure)
+    monkeypatch.setattr(cost_measure, "measure", measure)
     return asked
 
 

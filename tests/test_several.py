@@ -13,7 +13,7 @@ from test_engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, opened, text
 from test_tree_engine import FOLLOWS
 
 import spec_cpu
-from spec_cpu import SamplingParams, Session, cost, defaults
+from spec_cpu import SamplingParams, Session, cost_measure, defaults
 from spec_cpu.cost import Costs
 from spec_cpu.decode import cycles
 from spec_cpu.draft.ngram import NgramDrafter
@@ -43,7 +43,7 @@ FLAT = Costs(
 def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One on which verification is nearly free."""
     monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cost, "measure", lambda *_sequence, **_named: FLAT)
+    monkeypatch.setattr(cost_measure, "measure", lambda *_sequence, **_named: FLAT)
 
 
 def answer(session: Session, prompt: str = "hello", **how: Any) -> str:
@@ -166,7 +166,7 @@ def test_nothing_is_drafted_where_neither_pays(
     tiny_target: Path, tiny_draft: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steep = Costs([n * 2.0 - 1 for n in range(1, 26)], 0.5, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(cost, "measure", lambda *_sequence, **_named: steep)
+    monkeypatch.setattr(cost_measure, "measure", lambda *_sequence, **_named: steep)
     with spec_cpu.load(tiny_target, f"ngram,{tiny_draft}", threads=1) as session:
         answer(session)
         assert session.stats.drafted == 0

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from spec_cpu.cost import DraftPasses
+from spec_cpu.cost_measure import DraftPasses
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress

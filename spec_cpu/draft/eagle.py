@@ -22,7 +22,7 @@ from spec_cpu.sampling import Logits, Pipeline
 from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import ROOT, TokenTree
 
-_WINDOW = 64  # rows of the text that it reads where it has not followed along
+_WINDOW = 32  # rows of the text that it reads where it has not followed along
 
 
 class EagleDrafter:

@@ -21,7 +21,7 @@ from typing import Protocol
 from spec_cpu.llama.context import Rows
 from spec_cpu.sampling import Ids, Logits, Pipeline
 from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import ROOT, TokenTree
+from spec_cpu.tree import ROOT, Paths, TokenTree
 
 Follows = Sequence[tuple[int, float]]
 """The likeliest next tokens and their probabilities, likeliest first."""
@@ -130,7 +130,7 @@ class _Growth:
         self.chances: list[float] = []
         self.fed = TokenTree()
         self._k = k
-        self._paths = paths
+        self._most_paths = paths
         self._ends = ends
         self._tokens: list[int] = []
         self._confidence: list[float] = []
@@ -138,7 +138,7 @@ class _Growth:
         self._ranking: list[tuple[float, int]] = []  # (-chance, node): a parent before its children
         self._floor = 0.0  # chance of the k-th best: what is below is not part of the tree
         self._places = {ROOT: ROOT}  # of what was fed, in `fed`
-        self._lines = _Lines(paths)
+        self._paths = Paths(paths)
 
     def add(self, parent: int, follows: Follows, schedule: Schedule) -> None:
         """`parent` may be followed by these tokens."""
@@ -156,12 +156,12 @@ class _Growth:
 
     def best(self) -> list[int]:
         """The best k on as many paths as there may be, best first."""
-        lines = _Lines(self._paths)
+        paths = Paths(self._most_paths)
         chosen: set[int] = {ROOT}
         best: list[int] = []
         for _, node in self._ranking:
             parent = self._parents[node]
-            if parent in chosen and lines.extend(parent):
+            if parent in chosen and paths.extend(parent):
                 chosen.add(node)
                 best.append(node)
                 if len(best) == self._k:
@@ -175,7 +175,7 @@ class _Growth:
         Nothing that follows another node is among the best k.
         """
         room = min(WIDTH, most_fed(self._k) - len(self.fed))
-        lines = self._lines.copy()
+        paths = self._paths.copy()
         layer: list[int] = []
         for node in best:
             if len(layer) == room:
@@ -183,7 +183,7 @@ class _Growth:
             parent = self._parents[node]
             new = node not in self._places and self._tokens[node] not in self._ends
             new = new and self.chances[node] > self._floor  # else nothing that follows it stays
-            if new and parent in self._places and lines.extend(parent):
+            if new and parent in self._places and paths.extend(parent):
                 layer.append(node)
         return layer
 
@@ -192,7 +192,7 @@ class _Growth:
         begin = len(self.fed)
         for node in layer:
             parent = self._parents[node]
-            self._lines.extend(parent)
+            self._paths.extend(parent)
             self._places[node] = len(self.fed)
             self.fed.append(self._tokens[node], None, self._confidence[node], self._places[parent])
         return range(begin, len(self.fed))
@@ -205,26 +205,3 @@ class _Growth:
             [self._confidence[node] for node in best],
             [places[self._parents[node]] for node in best],
         )
-
-
-class _Lines:
-    """Paths of a tree as nodes are added to it: only a second child begins another."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._paths = 1
-        self._with_child: set[int] = set()
-
-    def copy(self) -> _Lines:
-        lines = _Lines(self._most)
-        lines._paths, lines._with_child = self._paths, set(self._with_child)
-        return lines
-
-    def extend(self, parent: int) -> bool:
-        """Add a child of `parent`, unless that makes too many paths."""
-        branches = parent in self._with_child
-        if branches and self._paths == self._most:
-            return False
-        self._paths += branches
-        self._with_child.add(parent)
-        return True

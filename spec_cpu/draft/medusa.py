@@ -19,7 +19,7 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import ROOT, TokenTree
+from spec_cpu.tree import ROOT, Paths, TokenTree
 
 
 class Place(NamedTuple):
@@ -169,17 +169,12 @@ def best_tree(accuracy: Rows, *, nodes: int, paths: int) -> list[Place]:
         accuracy: (K, R): see `MedusaWeights`.
     """
     places: list[Place] = []
-    has_child: set[int] = set()
-    leaves = 0
+    room = Paths(paths)
     waiting = _children(accuracy, ROOT, 0, 1.0)
     while waiting and len(places) < nodes:
         reach, place = heappop(waiting)
-        # Only a second child adds a path: the first goes on with its parent's.
-        adds = place.parent == ROOT or place.parent in has_child
-        if adds and leaves == paths:
+        if not room.extend(place.parent):
             continue
-        leaves += adds
-        has_child.add(place.parent)
         for child in _children(accuracy, len(places), place.head + 1, -reach):
             heappush(waiting, child)
         places.append(place)

@@ -44,7 +44,7 @@ def test_a_session_chooses_k_from_measured_costs(readable: tuple[Path, Path]) ->
     assert costs is not None
     assert costs.draft_step > 0
     assert costs.draft_catch_up > 0
-    assert costs.draft_window == 64
+    assert costs.draft_window == 32
 
 
 def test_another_quantization_of_the_target_is_noticed(
