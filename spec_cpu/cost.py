@@ -55,8 +55,8 @@ class Costs:
         falls = any(wide < narrow for narrow, wide in pairwise(self.passes))
         if not self.passes or self.passes[0] <= 0 or falls:
             raise ValueError(f"passes must be positive and never fall, not {self.passes}")
-        rest = (self.draft_step, self.draft_catch_up, self.draft_read)
-        rest += (self.rebuild, self.recovery, self.row)
+        drafting = (self.draft_step, self.draft_catch_up, self.draft_read)
+        rest = (*drafting, self.rebuild, self.recovery, self.row)
         if min(rest) < 0:
             raise ValueError(f"costs must be 0 or more, not {rest}")
 

@@ -6,6 +6,10 @@ import os
 import platform
 from pathlib import Path
 
+from spec_cpu.errors import UsageError
+
+_MOST_THREADS = 512  # GGML_MAX_N_THREADS
+
 
 def physical_cores() -> int:
     """Physical cores that this process may use: a second thread on a core only slows a pass."""
@@ -15,6 +19,19 @@ def physical_cores() -> int:
         return os.cpu_count() or 1
     siblings = {_siblings(cpu) for cpu in allowed}
     return len(siblings) or 1
+
+
+def threads(asked: int | None) -> int:
+    """How many threads to run on: `asked`, or one a physical core.
+
+    Raises:
+        UsageError: no such number of threads.
+    """
+    if asked is None:
+        return physical_cores()
+    if not 1 <= asked <= _MOST_THREADS:
+        raise UsageError(f"threads must be from 1 to {_MOST_THREADS}, not {asked}")
+    return asked
 
 
 def _siblings(cpu: int) -> str:

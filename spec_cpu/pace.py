@@ -75,8 +75,9 @@ class Pace:
 
         Until then it would teach s alone, and a step of a tiny model leaves no time for that.
         """
-        self._plain.append(seconds / self._costs.passes[0])
-        self._waiting += 1
+        if seconds > 0.0:
+            self._plain.append(seconds / self._costs.passes[0])
+            self._waiting += 1
 
     def corrected(self, rebuild: float) -> Costs:
         """The costs at the machine's first pace: without s.

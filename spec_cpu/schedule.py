@@ -153,7 +153,7 @@ class Scheduler:
         change, though the text does. To try one that is worse by x % once in x tokens costs 1 %.
         """
         seconds = self._costs.cycle(self._plan, changed=self._plan != self._k)
-        seconds += self._costs.reading(self._missed)
+        seconds += self._costs.reading(self._missed) + (self._recovery if self._plan else 0.0)
         tokens = float(self._acceptance.tokens[self._plan])
         return (1.0 + AGING * self._missed) * tokens / seconds
 
@@ -172,7 +172,7 @@ class Scheduler:
             self._costs = self._pace.corrected(self._costs.rebuild)
         if self._nap:
             self._nap -= 1
-            if outcome.own:
+            if outcome.own and not self._k:
                 self._slept += 1
                 return
         changed = drafted != self._k

@@ -91,8 +91,8 @@ class Weigher:
         self._fresh = True
         self._idle = 0  # cycles since nodes were verified
         self._rebuild = costs.rebuild
-        self._stretch = _STRETCH  # cycles with nodes in a row
-        self._drafted = 0  # of them so far
+        self._stretch = _STRETCH  # cycles with nodes in a row, on average
+        self._drafted = 0  # such cycles in the present stretch
         self._last_plain = 0.0  # seconds
         self._look = 0.0  # seconds that looking up takes
         self._purse = Purse(self._plain, share)
@@ -128,9 +128,11 @@ class Weigher:
         if self.hopeless or self._fresh or self._nap:
             return 0
         self._room = min(self._k_max, room)
-        price = self._look + self._step(1, first=True)
-        if self._costs.draft_step or not self._quiet:
+        if self._costs.draft_step:
             self._account()
+        price = self._look + self._step(1, first=True)
+        # In quiet steps the purse only fills, slowly; after a tree `_quiet` is 1 at most.
+        if self._costs.draft_step or self._quiet < 2:
             self._bearable = self._affordable(self._k_max, price)
         self._most = max(0, min(self._bearable, self._room))
         if self._costs.draft_step:
@@ -151,7 +153,7 @@ class Weigher:
     def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
         """How many nodes of a growing tree to extend in another pass of the draft; 0: none.
 
-        It is thought ahead along the best token after each of them, as deep as may pay.
+        It is thought ahead along the best token after each of them, a few passes deep.
 
         Args:
             chances: that each node there is is reached and accepted, best first; none before the
@@ -263,7 +265,6 @@ class Weigher:
         quiet = outcome.own and not (n or self._n or self._drafting or first)
         if self._nap:
             self._nap -= 1
-            quiet = quiet or outcome.own
         if quiet:
             self._pass_over(outcome)
             return
@@ -324,24 +325,28 @@ class Weigher:
         self._quiet, self._looked = 0, 0.0
 
     def _learn_plain(self, seconds: float) -> None:
-        """A plain step after another."""
+        """What a plain step after another took."""
         self._last_plain = seconds
         self._pace.plain(seconds)
 
     def _correct(self, outcome: Outcome, changed: bool) -> None:
         """Learn what passes take, those of new widths as well: here widths hardly ever repeat."""
         n, seconds = outcome.drafted, outcome.seconds_target
-        if not (n or changed):
-            self._learn_plain(seconds)
-            return
-        if n == 0 and self._last_plain:
-            extra = min(max(0.0, seconds / self._last_plain - 1.0), 1.0) * self._costs.passes[0]
-            self._rebuild += _LEARNT * (extra - self._rebuild)
         if self._drafting and not self._missed:
             steps = (self._drafting - self._costs.draft_catch_up) / self._costs.draft_step
             self._pace.draft(outcome.seconds_draft, steps)
-        self._pace.target(max(0.0, seconds - changed * self._rebuild), n + 1)
+        if n or changed:
+            self._learn_pass(n, seconds, changed)
+        else:
+            self._learn_plain(seconds)
         self._costs = self._corrected()
+
+    def _learn_pass(self, n: int, seconds: float, changed: bool) -> None:
+        """What a pass over n nodes took, or the first plain step after one."""
+        if n == 0 and self._last_plain:
+            extra = min(max(0.0, seconds / self._last_plain - 1.0), 1.0) * self._costs.passes[0]
+            self._rebuild += _LEARNT * (extra - self._rebuild)
+        self._pace.target(max(0.0, seconds - changed * self._rebuild), n + 1)
 
     def _corrected(self) -> Costs:
         return self._pace.corrected(self._rebuild)
@@ -399,7 +404,7 @@ class Weigher:
 
     def _affordable(self, most: int, drafting: float) -> int:
         """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
-        beside = 2 * self._costs.rebuild + self._recovery(1) + self._costs.row - self._plain
+        beside = self._costs.rebuild + self._beside(1)
         bearable = self._purse.seconds - drafting - beside
         n = min(most, max(0, bisect_right(self._costs.passes, bearable) - 1))
         # That of the last width needs no new graph.
@@ -422,10 +427,16 @@ class Weigher:
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected."""
-        return (
-            self._pass(n) + self._costs.rebuild + self._recovery(n) + self._costs.row - self._plain
-        )
+        return self._pass(n) + self._beside(n)
+
+    def _beside(self, n: int) -> float:
+        """Seconds of a loss beside the pass over n nodes itself."""
+        return self._costs.rebuild + self._recovery(n) + self._costs.row - self._plain
 
     def _recovery(self, n: int) -> float:
-        """Seconds that plain steps will lose because of n nodes, and do not lose anyway."""
+        """Seconds that plain steps will lose because of n nodes.
+
+        All of it counts after one plain step already, though by then little was recovered: it is
+        what `cost_measure` found after many.
+        """
         return self._costs.recovery if n and not self._n else 0.0

@@ -287,6 +287,15 @@ def test_a_draft_slower_than_measured_is_found_out() -> None:
     assert found.throughput > blind.throughput
 
 
+@pytest.mark.parametrize("curve", ["stock", "kernel"])
+@pytest.mark.parametrize("sharpness", [UNSURE, WRONG])
+def test_so_is_one_whose_trees_are_not_worth_scoring(curve: str, sharpness: float) -> None:
+    true = costs(curve)
+    run = trees(weigher(true), true, text([sharpness] * 900, 1), 800, overhead=4.0)
+    assert sum(n == 0 for n in run.nodes) > 700
+    assert run.throughput >= 0.97 * plain(true)
+
+
 def test_a_confidence_that_is_wrong_by_a_factor_is_set_right() -> None:
     calibration = Probability()
     assert [calibration.acceptance(p) for p in (0.001, 0.3, 1.0)] == [0.001, 0.3, 1.0]

@@ -136,6 +136,17 @@ def test_it_is_never_slower_than_0_98_of_plain_decoding(
     assert (200 + tokens) / (200 / good + tokens / bad) >= 0.98
 
 
+@pytest.mark.parametrize("curve", ["kernel", "flat"])
+def test_an_empty_purse_that_fills_again_is_noticed(curve: str) -> None:
+    """Though each cycle brings a tree, of which no few nodes are worth what a change takes."""
+    true = costs(curve, rebuild=0.3, recovery=0.5)
+    weigher = Weigher(true, k_max=K)
+    lies: Chances = lambda rng: [0.001] * 8  # noqa: E731
+    assert play(weigher, true, lies, 300, said=950) < 1.0
+    play(weigher, true, copied, 400)
+    assert play(weigher, true, copied, 600) > 0.9 * best_fixed(true, copied, 600)
+
+
 def test_a_steep_curve_leaves_nothing_a_flat_one_all() -> None:
     assert Weigher(costs("linear"), k_max=K).reason == HOPELESS
     assert warm("linear").worth(chain([1.0] * 12)) == 0

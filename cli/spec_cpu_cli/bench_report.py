@@ -90,6 +90,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "depth": costs.depth,
             "overhead_seconds": costs.row,
             "rebuild_seconds": costs.rebuild,
+            "recovery_seconds": costs.recovery,
         },
         "notices": report.notices,
     }

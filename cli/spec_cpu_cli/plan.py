@@ -99,6 +99,7 @@ def _as_json(plan: Plan) -> dict[str, Any]:
         "c": costs.c,
         "overhead_seconds": costs.row,
         "rebuild_seconds": costs.rebuild,
+        "recovery_seconds": costs.recovery,
         "depth": costs.depth,
         "break_even": [
             {"k": k, "alpha": alpha} for k, alpha in enumerate(plan.break_even, start=1)

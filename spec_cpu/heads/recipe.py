@@ -153,7 +153,7 @@ def train(target: Path, work: Work, out: Path, quantization: str, how: How) -> A
     """
     import torch
 
-    torch.set_num_threads(how.threads or machine.physical_cores())
+    torch.set_num_threads(machine.threads(how.threads))
     with work.timed(TRAIN):
         with Model(target) as model:
             learner = KINDS[work.kind](model, work)

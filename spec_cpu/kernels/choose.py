@@ -58,7 +58,7 @@ class Kernels:
         self.notice: str | None = None
         self._mode = mode
         self._fresh = fresh
-        self._threads = machine.physical_cores() if threads is None else threads
+        self._threads = machine.threads(threads)
         self._build = None if mode == "off" else self._obtain(progress)
 
     def _obtain(self, progress: Progress | None) -> Build | None:

@@ -17,7 +17,6 @@ from spec_cpu.llama import log
 from spec_cpu.llama.model import STOCK, Model
 
 _MOST_CONTEXT = 2**31 - 1
-_MOST_THREADS = 512  # GGML_MAX_N_THREADS
 _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
 
 Rows = NDArray[np.float32]
@@ -64,15 +63,14 @@ class Context:
             UsageError: a size out of range.
             ContextError: not enough memory.
         """
-        _check_range("ctx", n_ctx, _MOST_CONTEXT)
-        if threads is not None:
-            _check_range("threads", threads, _MOST_THREADS)
+        if not 1 <= n_ctx <= _MOST_CONTEXT:
+            raise UsageError(f"ctx must be from 1 to {_MOST_CONTEXT:,}, not {n_ctx}")
         self.model = model
         self.n_ctx = n_ctx
         self.n_batch = min(n_batch, n_ctx)
         self.n_seq = n_seq
         self.max_outputs = min(max_outputs, self.n_batch)
-        self.threads = machine.physical_cores() if threads is None else threads
+        self.threads = machine.threads(threads)
         _check_memory(model, n_ctx, self.n_batch)
         self.hidden = hidden
         self._handle: int | None = self._create(n_seq, unified, flash)
@@ -328,11 +326,6 @@ class _Output:
             self._view = np.ctypeslib.as_array(buffer).reshape(self._shape)
             self._address = address
         return self._view[:n]
-
-
-def _check_range(name: str, value: int, most: int) -> None:
-    if not 1 <= value <= most:
-        raise UsageError(f"{name} must be from 1 to {most:,}, not {value}")
 
 
 def _check_memory(model: Model, n_ctx: int, n_batch: int) -> None:

@@ -205,6 +205,16 @@ def test_bad_options_are_named(train: Train, target: Path, args: list[str], mess
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("threads", ["0", "-1", "100000"])
+def test_a_step_by_itself_refuses_threads_that_cannot_be(
+    train: Train, target: Path, threads: str
+) -> None:
+    assert train(target, *SMALL, "--only", "generate").code == 0
+    done = train(target, "--only", "train", "-t", threads)
+    assert done.code == 2
+    assert "threads must be from 1" in done.err
+
+
 def test_a_folder_is_no_file(train: Train, target: Path, tmp_path: Path) -> None:
     assert "is a directory" in train(target, out=tmp_path).err
     assert "cannot write to" in train(target, out=tmp_path / "none" / "h.gguf").err
