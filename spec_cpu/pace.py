@@ -62,9 +62,14 @@ class Pace:
         self._costs = self._given.at(depth)
         return True
 
-    def draft(self, seconds: float, drafted: float) -> None:
-        """Learn from drafting `drafted` tokens, or what takes as long as so many."""
-        self._learn(1, seconds, self._costs.draft_catch_up + drafted * self._costs.draft_step)
+    def draft(self, seconds: float, drafted: float, missed: int) -> None:
+        """Learn from drafting `drafted` tokens, or what takes as long as so many.
+
+        Args:
+            missed: tokens that were decoded without the draft before, which it took in.
+        """
+        given = self._costs.draft_catch_up + drafted * self._costs.draft_step
+        self._learn(1, seconds, given + self._costs.reading(missed))
 
     def target(self, seconds: float, n: int) -> None:
         """Learn from a target pass over `n` tokens."""

@@ -188,7 +188,7 @@ class Scheduler:
 
     def _correct(self, outcome: Outcome, changed: bool) -> None:
         if outcome.own and outcome.drafted and not self._missed:
-            self._pace.draft(outcome.seconds_draft, outcome.drafted)
+            self._pace.draft(outcome.seconds_draft, outcome.drafted, missed=0)
         if not changed:  # else it built a graph, too
             self._pace.target(outcome.seconds_target, outcome.drafted + 1)
         self._costs = self._pace.corrected(self._costs.rebuild)

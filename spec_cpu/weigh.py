@@ -332,9 +332,10 @@ class Weigher:
     def _correct(self, outcome: Outcome, changed: bool) -> None:
         """Learn what passes take, those of new widths as well: here widths hardly ever repeat."""
         n, seconds = outcome.drafted, outcome.seconds_target
-        if self._drafting and not self._missed:
-            steps = (self._drafting - self._costs.draft_catch_up) / self._costs.draft_step
-            self._pace.draft(outcome.seconds_draft, steps)
+        if self._drafting:
+            before = self._costs.draft_catch_up + self._costs.reading(self._missed)
+            steps = (self._drafting - before) / self._costs.draft_step
+            self._pace.draft(outcome.seconds_draft, steps, self._missed)
         if n or changed:
             self._learn_pass(n, seconds, changed)
         else:
