@@ -45,8 +45,8 @@ def train(
         int | None,
         typer.Option(
             "--tokens",
-            help="Tokens to generate and learn from, instead: the same seed then gives the same "
-            "head.",
+            help="Tokens to generate and learn from, instead, in whole shards of 32,768: the same "
+            "seed then gives the same head.",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -110,7 +110,10 @@ def train(
     try:
         result = _run(path, work, out, quantization, only, threads, kernels, show=not quiet)
     except KeyboardInterrupt:
-        message = f"stopped; nothing finished is lost: with --resume {folder} it goes on from there"
+        message = (
+            f"stopped; what is finished is in {folder}: the same command goes on from there, and "
+            "begins the shard anew that was under way"
+        )
         print(f"spec-cpu: {message}", file=sys.stderr)
         raise
     if result is not None:
@@ -123,6 +126,12 @@ def _check_installed() -> None:
     missing = [name for name in ("torch", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f'train needs {" and ".join(missing)}: pip install "spec-cpu[train]"')
+    try:
+        import torch  # noqa: F401
+    except (ImportError, OSError) as error:
+        raise UsageError(
+            f"torch is there but does not load ({error}): pip install --force-reinstall torch"
+        ) from None
 
 
 def _check_options(out: Path, kind: str | None, only: str | None, quantization: str) -> None:
@@ -141,6 +150,8 @@ def _check_options(out: Path, kind: str | None, only: str | None, quantization: 
         )
     if out.is_dir():
         raise UsageError(f"{out} is a directory: give --out the name of a file")
+    if out.exists() and not out.is_file():
+        raise UsageError(f"{out} is a pipe or a device: give --out the name of a file")
     check_folder(out.parent)
 
 

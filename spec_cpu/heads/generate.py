@@ -66,10 +66,12 @@ def generate(
     threads: int | None = None,
     progress: GenerateProgress | None = None,
     until: Callable[[], bool] = lambda: False,
+    shards: int | None = None,
 ) -> ShardStore:
     """Let `target` talk until `folder` has enough shards; those that it has are kept.
 
     Args:
+        shards: so many, whatever the plan says.
         until: asked before each shard: is it time to stop?
 
     Raises:
@@ -93,7 +95,7 @@ def generate(
         )
     )
     size = sequences * length
-    wanted = -(-plan.tokens // size)
+    wanted = shards or -(-plan.tokens // size)
     if len(store) >= wanted:
         return store
     with Context(
@@ -109,6 +111,8 @@ def generate(
         talk = _Talk(context, sequences, length, Template.of(target), plan)
         first, start = len(store), perf_counter()
         for number in range(first, wanted):
+            if store.has(number):  # after one that is gone
+                continue
             if until():
                 break
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 
 from spec_cpu import __version__, defaults, machine
-from spec_cpu.errors import ModelError, SpecCpuError
+from spec_cpu.errors import ModelError, SpecCpuError, UsageError
 from spec_cpu.heads.generate import Plan
 from spec_cpu.heads.generate import generate as generate_shards
 from spec_cpu.heads.held_out import Acceptance
@@ -76,7 +76,7 @@ def generate(target: Path, work: Work, how: How) -> None:
         ModelError: no head can draft for this target.
         SpecCpuError: the disk is full, or too small.
     """
-    if work.generated:
+    if work.generated and not work.lacks_shards:
         return
     kernels = Kernels(how.kernels, threads=how.threads, progress=how.progress)
     library = kernels.library_for(target, how.progress)
@@ -103,9 +103,9 @@ def generate(target: Path, work: Work, how: How) -> None:
             Plan(work.tokens or _ENDLESS, seed=work.seed, prompts=work.learnt_prompts),
             threads=how.threads,
             progress=clock.learning,
-            until=clock.is_over,
+            **({"shards": work.shards} if work.generated else {"until": clock.is_over}),
         )
-        work.generated = True
+        work.generated, work.shards = True, len(work.data)
 
 
 class _Clock:
@@ -153,6 +153,11 @@ def train(target: Path, work: Work, out: Path, quantization: str, how: How) -> A
     """
     import torch
 
+    if work.lacks_shards:
+        raise UsageError(
+            f"shards are gone that {work.folder} had: run the command without --only, and they are "
+            "made again"
+        )
     torch.set_num_threads(machine.threads(how.threads))
     with work.timed(TRAIN):
         with Model(target) as model:

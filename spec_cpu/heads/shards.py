@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from spec_cpu.errors import SpecCpuError, UsageError
 
 _MANIFEST = "data.json"
+_NUMBERS = ("n_embd", "sequences", "length", "top", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +95,27 @@ class ShardStore:
 
     def manifest(self) -> Manifest:
         """Raises UsageError: there is none, or it is damaged."""
+        file = self.folder / _MANIFEST
         try:
-            return Manifest(**json.loads((self.folder / _MANIFEST).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            if all(isinstance(record[name], int) for name in _NUMBERS):
+                return Manifest(**record)
+        except FileNotFoundError:
             raise UsageError(f"{self.folder} holds no data: generate some first") from None
+        except (OSError, ValueError, TypeError, KeyError):
+            pass
+        raise UsageError(f"{file} is damaged: delete {self.folder}, and it is made again")
 
     def __len__(self) -> int:
-        """Shards that are complete."""
+        """Shards that are complete, up to the first that is not."""
         n = 0
-        while self._file(n).exists():
+        while self.has(n):
             n += 1
         return n
+
+    def has(self, number: int) -> bool:
+        """Is this shard complete?"""
+        return self._file(number).exists()
 
     def write(self, number: int, shard: Shard) -> None:
         """Raises SpecCpuError: the disk is full, or cannot be written. Other shards stay."""
@@ -129,11 +140,15 @@ class ShardStore:
         path = self._file(number)
         try:
             with path.open("rb") as file, np.load(file) as arrays:
-                return Shard(**arrays)
+                shard = Shard(**arrays)
+            manifest = self.manifest()
+            if shard.tokens.shape == (manifest.sequences, manifest.length):
+                return shard
         except FileNotFoundError:
             raise UsageError(f"{self.folder} holds no shard {number}: generate more") from None
         except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile):
-            raise UsageError(f"{path} is damaged: delete it, and generate again") from None
+            pass
+        raise UsageError(f"{path} is damaged: delete it, and it is made again")
 
     def __iter__(self) -> Iterator[Shard]:
         return (self.read(number) for number in range(len(self)))

@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu.heads.container import EAGLE
+from spec_cpu.heads.container import EAGLE, KINDS
 from spec_cpu.heads.shards import ShardStore
 
 _STATE = "run.json"
@@ -27,6 +27,19 @@ _HELD_OUT_EVERY = 10  # prompts: one of so many is held out
 _OPTIONS = {"prompts": "--prompts FILE"}  # where it is not the name and the value
 
 Turns = list[list[str]]
+
+_NUMBER = (float, int, type(None))
+_RECORD: tuple[tuple[str, type | tuple[type, ...], object], ...] = (
+    ("seed", int, 0),
+    ("vocabulary", int, 0),
+    ("prompts", list, []),
+    ("hours", _NUMBER, None),
+    ("tokens", (int, type(None)), None),
+    ("spent", dict, {}),
+    ("generated", bool, False),
+    ("shards", int, 0),
+    ("epochs", _NUMBER, None),
+)  # what may be missing in the file, of which type it is, and what it is then
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,8 @@ class Work:
         target, fingerprint: whose head it is.
         hours, tokens: the budget: one of the two.
         spent: seconds that each step took so far.
-        generated: is all the data there?
+        generated: did the generation come to its end?
+        shards: to learn from, that it made.
         epochs: over the data; None until it is known how many fit into the hours.
     """
 
@@ -78,6 +92,7 @@ class Work:
     tokens: int | None = None
     spent: dict[str, float] = field(default_factory=dict)
     generated: bool = False
+    shards: int = 0
     epochs: float | None = None
 
     @property
@@ -97,6 +112,11 @@ class Work:
     def held_out_prompts(self) -> Turns:
         """Those whose answers are held out."""
         return self.prompts[::_HELD_OUT_EVERY]
+
+    @property
+    def lacks_shards(self) -> bool:
+        """Is something gone that was generated?"""
+        return self.generated and (len(self.data) < self.shards or not len(self.held_out))
 
     def save(self) -> None:
         """Raises SpecCpuError: it cannot be written."""
@@ -164,9 +184,13 @@ def _check(asked: Asked) -> None:
 def _read(folder: Path) -> Work:
     file = folder / _STATE
     try:
-        return Work(folder=folder, **json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        raise UsageError(f"{file} is damaged: delete it, or give another --resume") from None
+        record = json.loads(file.read_text(encoding="utf-8"))
+        sound = all(isinstance(record.get(name, value), kind) for name, kind, value in _RECORD)
+        if sound and record["kind"] in KINDS:
+            return Work(folder=folder, **record)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise UsageError(f"{file} is damaged: delete it, or give another --resume")
 
 
 def _check_same(work: Work, fingerprint: str, asked: Asked) -> None:

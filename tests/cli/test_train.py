@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib.util
 import json
 import shutil
@@ -147,7 +148,7 @@ def test_stopped_and_resumed_it_makes_the_same_head(
     if stopped.code == 0:
         stopped = train(target, *SMALL, "--only", "train")
     assert stopped.code == 130, whole.err
-    assert f"with --resume {tmp_path / 'h.gguf.work'} it goes on from there" in stopped.err
+    assert f"what is finished is in {tmp_path / 'h.gguf.work'}: the same command" in stopped.err
     monkeypatch.setattr(Interrupt, "check", check)
     for step in ("generate", "train"):
         assert train(target, "--only", step).code == 0
@@ -217,6 +218,8 @@ def test_a_step_by_itself_refuses_threads_that_cannot_be(
 
 def test_a_folder_is_no_file(train: Train, target: Path, tmp_path: Path) -> None:
     assert "is a directory" in train(target, out=tmp_path).err
+    assert "is a pipe or a device" in train(target, out=Path("/dev/null")).err
+    assert not Path("/dev/null").is_file()
     assert "cannot write to" in train(target, out=tmp_path / "none" / "h.gguf").err
 
 
@@ -231,6 +234,60 @@ def test_a_missing_package_names_the_extra(
     done = train(target)
     assert done.code == 2
     assert f'train needs {missing}: pip install "spec-cpu[train]"' in done.err
+
+
+def test_a_torch_that_does_not_load_is_told(
+    train: Train, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = builtins.__import__
+
+    def broken(name: str, *rest: Any, **named: Any) -> Any:
+        if name == "torch":
+            raise OSError("libtorch_cpu.so: cannot open shared object file")
+        return load(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", broken)
+    done = train(target)
+    assert done.code == 2
+    assert "torch is there but does not load (libtorch_cpu.so" in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("gone", ["data/shard-00001.npz", "held-out/shard-00000.npz", "data"])
+def test_what_is_gone_is_made_again(train: Train, target: Path, tmp_path: Path, gone: str) -> None:
+    assert train(target, *SMALL, "--only", "generate").code == 0
+    lost = tmp_path / "h.gguf.work" / gone
+    shard = (lost / "shard-00000.npz") if lost.is_dir() else lost
+    before = np.load(shard)["tokens"]
+    shutil.rmtree(lost) if lost.is_dir() else lost.unlink()
+    alone = train(target, "--only", "train")
+    assert alone.code == 2
+    assert "run the command without --only, and they are made again" in alone.err
+    assert train(target).code == 0
+    assert (np.load(shard)["tokens"] == before).all()
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("run.json", {"epochs": "x"}),
+        ("run.json", {"seed": None}),
+        ("run.json", {"kind": "foo"}),
+        ("run.json", {"prompts": 5}),
+        ("data/data.json", {"length": "x"}),
+        ("data/data.json", {"length": 100}),
+    ],
+)
+def test_a_damaged_file_is_named(
+    train: Train, target: Path, tmp_path: Path, file: str, change: dict[str, Any]
+) -> None:
+    assert train(target, *SMALL, "--only", "generate").code == 0
+    path = tmp_path / "h.gguf.work" / file
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    done = train(target, "--only", "train")
+    assert done.code == 2
+    assert "is damaged: delete" in done.err
+    assert done.err.count("\n") == 1
 
 
 def test_a_full_disk_is_told_before_and_during(

@@ -83,11 +83,14 @@ def test_a_damaged_shard_is_named(store: ShardStore) -> None:
         store.read(0)
 
 
-@pytest.mark.parametrize("text", [None, "{", "{}", "[]"])
-def test_a_folder_without_data_says_so(tmp_path: Path, text: str | None) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "holds no data"), *((text, "is damaged: delete") for text in ("{", "{}", "[]"))],
+)
+def test_a_folder_without_data_says_so(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "data.json").write_text(text)
-    with pytest.raises(UsageError, match="holds no data"):
+    with pytest.raises(UsageError, match=message):
         ShardStore(tmp_path).manifest()
 
 
