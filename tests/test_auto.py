@@ -51,7 +51,14 @@ def test_greedy_text_is_that_of_plain_decoding(tiny_target: Path, tiny_draft: Pa
     with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
     # A tree's cells lie in another order: where two logits nearly tie it may choose the other.
-    draft = spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY, shape="chain")
+    draft = spec_cpu.load(
+        tiny_target,
+        tiny_draft,
+        threads=1,
+        sampling=GREEDY,
+        shape="chain",
+        seed=1,  # choices do not follow the clock
+    )
     with draft as session:
         assert answer(session) == expected
         assert session.stats.accepted > 0
