@@ -158,16 +158,14 @@ class _Bench:
         each width is timed as it is used: plain steps after plain steps, and wider passes after
         the draft's.
         """
-        tokens = [self._token] * n
         start = perf_counter()
-        first = _timed(self._target, self._target.score, tokens)
+        first = self._pass(n)
         times = self.passes.setdefault(n, [])
         if self.passes.get(1) and self.plain > _REBUILD_MATTERS_BELOW:
             times.append(first)
         else:
-            second = _timed(self._target, self._target.score, tokens)
-            self._rebuilds.append(max(0.0, first - second))
-            times += self._settled(tokens, start, drafting=n > 1)
+            self._rebuilds.append(max(0.0, first - self._pass(n)))
+            times += self._settled(n, start, drafting=n > 1)
         self._draft_pass()
         self._time_reading()
 
@@ -208,6 +206,7 @@ class _Bench:
         self._recovery = max(0.0, lost - _median(self._rebuilds))
 
     def _pass(self, n: int) -> float:
+        """Seconds of a target pass over n tokens."""
         return _timed(self._target, self._target.score, [self._token] * n)
 
     def deepen(self, widths: Sequence[int], max_width: int) -> None:
@@ -235,19 +234,19 @@ class _Bench:
         line = np.maximum(0.0, base + slope * np.arange(1, max_width + 1))
         self._deepens = tuple(np.maximum.accumulate(line).tolist())
 
-    def _settled(self, tokens: list[int], start: float, *, drafting: bool = False) -> list[float]:
-        """Passes over `tokens` that begin late enough after `start`, one at least.
+    def _settled(self, n: int, start: float, *, drafting: bool = False) -> list[float]:
+        """Passes over n tokens that begin late enough after `start`, one at least.
 
         Args:
             drafting: each after a pass of the draft.
         """
-        settled, end = _SETTLED if len(tokens) > 1 else _PLAIN_SETTLED
+        settled, end = _SETTLED if n > 1 else _PLAIN_SETTLED
         times: list[float] = []
         while not times or perf_counter() - start < end:
             if drafting:
                 self._draft_pass()
             begin = perf_counter()
-            seconds = _timed(self._target, self._target.score, tokens)
+            seconds = self._pass(n)
             if begin - start > settled or perf_counter() - start > end:
                 times.append(seconds)
         return times
@@ -264,9 +263,9 @@ class _Bench:
     def _time(self, widths: Sequence[int], times: Sequence[list[float]]) -> None:
         """Passes of some widths where the sequence ends now."""
         for n, timed in zip(widths, times, strict=True):
-            tokens, start = [self._token] * n, perf_counter()
-            _timed(self._target, self._target.score, tokens)  # the graph is built
-            timed.extend(self._settled(tokens, start))
+            start = perf_counter()
+            self._pass(n)  # the graph is built
+            timed.extend(self._settled(n, start))
 
     @property
     def _draft_vocabulary(self) -> float:

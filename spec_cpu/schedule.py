@@ -153,7 +153,7 @@ class Scheduler:
         change, though the text does. To try one that is worse by x % once in x tokens costs 1 %.
         """
         seconds = self._costs.cycle(self._plan, changed=self._plan != self._k)
-        seconds += self._costs.reading(self._missed) + (self._recovery if self._plan else 0.0)
+        seconds += self._costs.reading(self._missed) + self._recovery(self._plan)
         tokens = float(self._acceptance.tokens[self._plan])
         return (1.0 + AGING * self._missed) * tokens / seconds
 
@@ -207,7 +207,7 @@ class Scheduler:
         plain = self._costs.cycle(0, changed=False)
         seconds = self._costs.cycle(drafted, changed=changed)
         seconds += self._costs.reading(self._missed) if drafted else 0.0
-        seconds += self._recovery if drafted else 0.0
+        seconds += self._recovery(drafted)
         self._purse.settle(plain, tokens, seconds if outcome.own else tokens * plain)
         if changed and not (outcome.own and self._probing):
             self._hold += 0.2 * (min(max(self._held, _HOLD[0]), _HOLD[2]) - self._hold)
@@ -261,7 +261,7 @@ class Scheduler:
     def _rates(self) -> Array:
         """Tokens a second for each k, a change of width spread over the cycles it will last."""
         change = self._costs.rebuild / self._hold
-        back = (self._costs.reading(self._missed) + self._recovery) / self._hold
+        back = (self._costs.reading(self._missed) + self._recovery(1)) / self._hold
         seconds = [
             self._costs.cycle(k, changed=False) + (k != self._k) * change + (k > 0) * back
             for k in range(self._k_max + 1)
@@ -272,13 +272,12 @@ class Scheduler:
     def _loss(self, k: int) -> float:
         """Seconds behind plain decoding if all k are rejected, and its width returned to."""
         cycle = self._costs.cycle(k, changed=k != self._k) + self._costs.reading(self._missed)
-        cycle += self._recovery if k else 0.0
+        cycle += self._recovery(k)
         return cycle + self._costs.rebuild - self._costs.cycle(0, changed=False)
 
-    @property
-    def _recovery(self) -> float:
-        """Seconds that plain steps will lose if this drafts, and do not lose anyway."""
-        return 0.0 if self._k else self._costs.recovery
+    def _recovery(self, k: int) -> float:
+        """Seconds that plain steps will lose because of k tokens, and do not lose anyway."""
+        return self._costs.recovery if k and not self._k else 0.0
 
     def _detour(self, k: int) -> float:
         """Seconds of a cycle with k drafted tokens, and of returning to the planned width."""

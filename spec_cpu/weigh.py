@@ -98,6 +98,8 @@ class Weigher:
         self._purse = Purse(self._plain, share)
         self._bearable = 0  # nodes that it bears
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
+        self._quiet = 0  # plain steps after others, not accounted for yet
+        self._looked = 0.0  # seconds of looking up in them
         # Of a draft that takes passes:
         self._room = 0  # nodes that there is room for in this cycle
         self._most = 0  # that may be lost, too
@@ -107,8 +109,6 @@ class Weigher:
         self._on = False
         self._doubt = 0  # cycles since it was expected to pay
         self._nap = 0  # plain steps left until the choice is weighed again
-        self._quiet = 0  # plain steps after others, not accounted for yet
-        self._looked = 0.0  # seconds of looking up in them
 
     @property
     def reason(self) -> str | None:

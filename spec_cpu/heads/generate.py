@@ -71,7 +71,7 @@ def generate(
     """Let `target` talk until `folder` has enough shards; those that it has are kept.
 
     Args:
-        shards: so many, whatever the plan says.
+        shards: so many, whatever the plan and `until` say.
         until: asked before each shard: is it time to stop?
 
     Raises:
@@ -113,7 +113,7 @@ def generate(
         for number in range(first, wanted):
             if store.has(number):  # after one that is gone
                 continue
-            if until():
+            if shards is None and until():
                 break
 
             def report(tokens: int, before: int = number * size) -> None:

@@ -103,7 +103,8 @@ def generate(target: Path, work: Work, how: How) -> None:
             Plan(work.tokens or _ENDLESS, seed=work.seed, prompts=work.learnt_prompts),
             threads=how.threads,
             progress=clock.learning,
-            **({"shards": work.shards} if work.generated else {"until": clock.is_over}),
+            until=clock.is_over,
+            shards=work.shards or None,  # as many as there were, if some are gone
         )
         work.generated, work.shards = True, len(work.data)
 

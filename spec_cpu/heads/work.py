@@ -29,17 +29,17 @@ _OPTIONS = {"prompts": "--prompts FILE"}  # where it is not the name and the val
 Turns = list[list[str]]
 
 _NUMBER = (float, int, type(None))
-_RECORD: tuple[tuple[str, type | tuple[type, ...], object], ...] = (
-    ("seed", int, 0),
-    ("vocabulary", int, 0),
-    ("prompts", list, []),
-    ("hours", _NUMBER, None),
-    ("tokens", (int, type(None)), None),
-    ("spent", dict, {}),
-    ("generated", bool, False),
-    ("shards", int, 0),
-    ("epochs", _NUMBER, None),
-)  # what may be missing in the file, of which type it is, and what it is then
+_TYPES: dict[str, type | tuple[type, ...]] = {  # what a file may have wrong
+    "seed": int,
+    "vocabulary": int,
+    "prompts": list,
+    "hours": _NUMBER,
+    "tokens": (int, type(None)),
+    "spent": dict,
+    "generated": bool,
+    "shards": int,
+    "epochs": _NUMBER,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +184,11 @@ def _check(asked: Asked) -> None:
 def _read(folder: Path) -> Work:
     file = folder / _STATE
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        sound = all(isinstance(record.get(name, value), kind) for name, kind, value in _RECORD)
-        if sound and record["kind"] in KINDS:
-            return Work(folder=folder, **record)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        work = Work(folder=folder, **json.loads(file.read_text(encoding="utf-8")))
+        sound = all(isinstance(getattr(work, name), kind) for name, kind in _TYPES.items())
+        if sound and work.kind in KINDS:
+            return work
+    except (OSError, ValueError, TypeError):
         pass
     raise UsageError(f"{file} is damaged: delete it, or give another --resume")
 
