@@ -94,7 +94,7 @@ void Runner::run_thread(int thread) {
 
 void Runner::run_rows(const ggml_tensor * op, int thread) const {
     const Range rows(ggml_nrows(op), thread, omp_get_num_threads());
-    for (int64_t row = rows.first; row < rows.last; row++) compute_row(op, row);
+    compute_rows(op, rows.first, rows.last);
 }
 
 void Runner::prepare(const ggml_tensor * op, int thread) {

@@ -42,17 +42,27 @@ const float * operand_row(const ggml_tensor * b, int64_t row) {
     return static_cast<const float *>(b->data) + (ggml_nrows(b) == 1 ? 0 : row * b->ne[0]);
 }
 
-void rms_norm(const float * x, int64_t n, float epsilon, float * y) {
-    constexpr int SUMS = 16;  // independent sums, so that the compiler may use vectors
-    float sums[SUMS] = {};
-    int64_t i = 0;
-    for (; i + SUMS <= n; i += SUMS)
-        for (int j = 0; j < SUMS; j++) sums[j] += x[i + j] * x[i + j];
-    double sum = 0;
-    for (; i < n; i++) sum += double(x[i]) * x[i];
-    for (const float s : sums) sum += s;
-    const float scale = 1 / std::sqrt(float(sum / double(n)) + epsilon);
-    for (i = 0; i < n; i++) y[i] = scale * x[i];
+// As ggml's CPU backend adds the squares up, to the bit: llama.cpp itself chooses which of the two
+// backends computes a norm, by the number of tokens, and a row must not depend on its company. That
+// order leaves a row waiting for its own sum, so N rows are computed side by side.
+template <int N> void rms_norm(const float * x, int64_t n, float epsilon, float * y) {
+    double sums[N] = {};
+    for (int64_t i = 0; i < n; i++)
+        for (int j = 0; j < N; j++) {
+            const float v = x[j * n + i];
+            sums[j] += double(v * v);
+        }
+    for (int j = 0; j < N; j++) {
+        const float scale = 1 / std::sqrt(float(sums[j] / double(n)) + epsilon);
+        for (int64_t i = j * n; i < (j + 1) * n; i++) y[i] = scale * x[i];
+    }
+}
+
+void rms_norms(const float * x, int64_t rows, int64_t n, float epsilon, float * y) {
+    constexpr int TOGETHER = 8;
+    int64_t row = 0;
+    for (; row + TOGETHER <= rows; row += TOGETHER) rms_norm<TOGETHER>(x + row * n, n, epsilon, y + row * n);
+    for (; row < rows; row++) rms_norm<1>(x + row * n, n, epsilon, y + row * n);
 }
 
 // silu(gate) * up, silu(x) = x / (1 + e^-x).
@@ -79,28 +89,26 @@ bool is_row_op(const ggml_tensor * op) {
     }
 }
 
-void compute_row(const ggml_tensor * op, int64_t row) {
+void compute_rows(const ggml_tensor * op, int64_t first, int64_t last) {
     const int64_t n = op->ne[0];
-    float * y = static_cast<float *>(op->data) + row * n;
-    const float * x = static_cast<const float *>(op->src[0]->data) + row * n;
-    switch (op->op) {
-        case GGML_OP_RMS_NORM: {
-            float epsilon;
-            std::memcpy(&epsilon, op->op_params, sizeof epsilon);
-            rms_norm(x, n, epsilon, y);
-            break;
+    float * y = static_cast<float *>(op->data) + first * n;
+    const float * x = static_cast<const float *>(op->src[0]->data) + first * n;
+    if (op->op == GGML_OP_RMS_NORM) {
+        float epsilon;
+        std::memcpy(&epsilon, op->op_params, sizeof epsilon);
+        return rms_norms(x, last - first, n, epsilon, y);
+    }
+    for (int64_t row = first; row < last; row++, x += n, y += n) {
+        const float * b = operand_row(op->src[1], row);
+        switch (op->op) {
+            case GGML_OP_ADD:
+                for (int64_t i = 0; i < n; i++) y[i] = x[i] + b[i];
+                break;
+            case GGML_OP_MUL:
+                for (int64_t i = 0; i < n; i++) y[i] = x[i] * b[i];
+                break;
+            default: swiglu(x, b, n, y);
         }
-        case GGML_OP_ADD: {
-            const float * b = operand_row(op->src[1], row);
-            for (int64_t i = 0; i < n; i++) y[i] = x[i] + b[i];
-            break;
-        }
-        case GGML_OP_MUL: {
-            const float * b = operand_row(op->src[1], row);
-            for (int64_t i = 0; i < n; i++) y[i] = x[i] * b[i];
-            break;
-        }
-        default: swiglu(x, operand_row(op->src[1], row), n, y);
     }
 }
 

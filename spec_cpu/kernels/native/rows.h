@@ -8,10 +8,10 @@
 
 namespace spec_cpu {
 
-// True for operations that `compute_row` covers, given shapes and types.
+// True for operations that `compute_rows` covers, given shapes and types.
 bool is_row_op(const ggml_tensor * op);
 
-// Computes row `row` of op, counted over all dimensions but the first.
-void compute_row(const ggml_tensor * op, int64_t row);
+// Computes rows `first` .. `last` - 1 of op, counted over all dimensions but the first.
+void compute_rows(const ggml_tensor * op, int64_t first, int64_t last);
 
 }  // namespace spec_cpu
