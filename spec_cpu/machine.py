@@ -2,66 +2,75 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 
+import psutil
+
+from spec_cpu import control_groups
+from spec_cpu.control_groups import ROOT
 from spec_cpu.errors import UsageError
 
 _MOST_THREADS = 512  # GGML_MAX_N_THREADS
 
 
-def physical_cores() -> int:
-    """Physical cores that this process may use: a second thread on a core only slows a pass."""
-    try:
-        allowed = os.sched_getaffinity(0)
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
-    siblings = {_siblings(cpu) for cpu in allowed}
-    return len(siblings) or 1
+def physical_cores(root: Path = ROOT) -> int:
+    """Physical cores that this process may use: a second thread on a core only slows a pass.
 
-
-def threads(asked: int | None) -> int:
-    """How many threads to run on: `asked`, or one a physical core.
-
-    Raises:
-        UsageError: no such number of threads.
+    Args:
+        root: of the file system in which Linux describes its processors.
     """
-    if asked is None:
-        return physical_cores()
-    if not 1 <= asked <= _MOST_THREADS:
-        raise UsageError(f"threads must be from 1 to {_MOST_THREADS}, not {asked}")
-    return asked
+    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    affinity = getattr(psutil.Process(), "cpu_affinity", None)
+    if affinity is None:  # macOS binds no process to processors
+        return int(cores)
+    return min(cores, len({_siblings(cpu, root) for cpu in affinity()})) or 1
 
 
-def _siblings(cpu: int) -> str:
-    topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+def _siblings(cpu: int, root: Path) -> str:
+    """The name of the core that a logical processor is part of; its own where nobody tells."""
+    topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     try:
         return topology.read_text()
     except OSError:
         return str(cpu)
 
 
-def available_memory() -> int | None:
-    """Bytes that can be had without swapping; None where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    fields = (line.split() for line in lines)
-    free = next((int(field[1]) * 1024 for field in fields if field[0] == "MemAvailable:"), None)
-    allowed = _allowed_memory()
-    return min((n for n in (free, allowed) if n is not None), default=None)
+def usable_cores(root: Path = ROOT) -> int:
+    """As `physical_cores`, but no more than a control group's quota keeps busy.
+
+    A group that has used its quota up stands still, all threads of it, until the next period.
+    """
+    quota = control_groups.cpu_quota(root)
+    cores = physical_cores(root)
+    return cores if quota is None else max(1, min(cores, int(quota)))
 
 
-def _allowed_memory() -> int | None:
-    """Bytes that a container (a control group) still lets this process have; None if any."""
-    group = Path("/sys/fs/cgroup")
+def threads(asked: int | None) -> int:
+    """How many threads to run on: `asked`, or as many as there are `usable_cores`.
+
+    Raises:
+        UsageError: no such number of threads.
+    """
+    if asked is None:
+        return usable_cores()
+    if not 1 <= asked <= _MOST_THREADS:
+        raise UsageError(f"threads must be from 1 to {_MOST_THREADS}, not {asked}")
+    return asked
+
+
+def available_memory(root: Path = ROOT) -> int | None:
+    """Bytes that can be had without swapping; None where the system does not tell.
+
+    Args:
+        root: of the file system in which Linux describes control groups.
+    """
     try:
-        most = int((group / "memory.max").read_text())
-        return max(0, most - int((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # no group, or "max"
-        return None
+        free: int | None = psutil.virtual_memory().available
+    except (OSError, psutil.Error):
+        free = None
+    limits = (free, control_groups.free_memory(root))
+    return min((n for n in limits if n is not None), default=None)
 
 
 def processor() -> str:
