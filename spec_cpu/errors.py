@@ -19,6 +19,10 @@ class UsageError(SpecCpuError):
     exit_code = 2
 
 
+class BusyError(UsageError):
+    """A session is in use: by another thread, or by what calls it back."""
+
+
 class ModelError(SpecCpuError):
     """A file is not a model that can be used here, or llama.cpp refused it."""
 

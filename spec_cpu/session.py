@@ -28,6 +28,7 @@ from spec_cpu.scheduling import Schedules
 from spec_cpu.stats import DrafterStats, Stats
 from spec_cpu.steps import Finish, Step, steps
 from spec_cpu.text import TextStream
+from spec_cpu.turns import Turns
 from spec_cpu.verify import RULES
 
 _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
@@ -35,6 +36,15 @@ _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass 
 
 class Session:
     """A conversation. Make one with `load`; use it as a context manager, or call `close`.
+
+    Threads: `close` may be called from any thread at any time. What needs the models (`generate`
+    and the steps of its answer, `render`, `calibrate`) is for one thread at a time, and while an
+    answer is under way for the thread that took its last step: others get a `BusyError`. In that
+    thread whatever needs the models breaks the answer off, `render` excepted. The steps of an
+    answer may be taken by different threads, one after the other. What does not need the models
+    can be read anywhere; change `messages`, or call `reset`, between answers only. Sessions have
+    nothing to do with each other. `target`, the drafters and what belongs to them are the
+    session's: closing them alone is for the thread that uses it.
 
     Attributes:
         drafters: whichever promises most drafts in a cycle; at most one of them is a model.
@@ -73,8 +83,7 @@ class Session:
         self.load_seconds = load_seconds
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
-        self._answers = 0
-        self._closed = False
+        self._turns = Turns(self._free)
         self._context = context
         self._sampling = sampling
         self._rng = np.random.default_rng(self.seed)
@@ -106,10 +115,20 @@ class Session:
         """What multiplies the target's weights: `stock`, or the name of a build of our kernels."""
         return self.target.kernels
 
+    @property
+    def closed(self) -> bool:
+        """Was it closed? It can do nothing more then."""
+        return self._turns.closed
+
     def close(self) -> None:
-        """Free models and caches. A second call does nothing."""
-        self._closed = True
-        self._answers += 1  # an answer that is under way must not go on
+        """Free models and caches, once the step that is under way is done.
+
+        An answer that is under way ends: asked for its next step it raises `UsageError`. A second
+        call does nothing.
+        """
+        self._turns.close()
+
+    def _free(self) -> None:
         for drafter in self.drafters:
             drafter.close()
         self._context.close()
@@ -159,49 +178,63 @@ class Session:
             progress: told how far the evaluation of the prompt is.
 
         Raises:
-            UsageError: an empty prompt, no tokens asked for, or a k out of range.
+            UsageError: an empty prompt, no tokens asked for, a k out of range, or a session that
+                was closed.
+            BusyError: another thread has an answer under way.
             ContextError: the prompt does not fit.
         """
-        if self._closed:
-            raise UsageError("this session was closed: load a new one")
         if max_tokens < 1:
             raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
         self._check_pinned(k)
-        self._answers += 1
-        this = self._answers
-        rendered = self.render(prompt, raw=raw)
-        tokens, drafters = rendered.tokens, self._schedules.useful(k)
-        self.finish = "interrupted"
-        self.stats = Stats()
-        self.held_back = ""
+        this = self._turns.begin()
         answer: list[str] = []
         stream: TextStream | None = None
         try:
-            self._prefill(tokens, drafters, progress)
-            drafting = self._scheduled(drafters, k, tokens[-1], progress)
-            rng = self._rng if seed is None else np.random.default_rng(seed)
-            stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
-            decoded = cycles(
-                self._sequence,
-                drafting,
-                tokens,
-                pipeline=Pipeline(self._sampling_for(ignore_eos)),
-                rule=RULES[self.rule],
-                rng=rng,
-                max_tokens=max_tokens,
-            )
-            room, ends = self.n_ctx - len(tokens), self.target.vocab.end_tokens
-            for step in steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room):
-                self._count(step)
-                answer.append(step.text)
+            with self._turns.use(this):
+                rendered = self._rendered(prompt, raw=raw)
+                tokens, drafters = rendered.tokens, self._schedules.useful(k)
+                self.finish = "interrupted"
+                self.stats = Stats()
+                self.held_back = ""
+                progress = self._while_open(progress)
+                self._prefill(tokens, drafters, progress)
+                drafting = self._scheduled(drafters, k, tokens[-1], progress)
+                rng = self._rng if seed is None else np.random.default_rng(seed)
+                stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
+                decoded = cycles(
+                    self._sequence,
+                    drafting,
+                    tokens,
+                    pipeline=Pipeline(self._sampling_for(ignore_eos)),
+                    rule=RULES[self.rule],
+                    rng=rng,
+                    max_tokens=max_tokens,
+                )
+                room, ends = self.n_ctx - len(tokens), self.target.vocab.end_tokens
+                coming = steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room)
+            while True:
+                with self._turns.use(this):
+                    step = next(coming, None)
+                    if step is None:
+                        return
+                    self._count(step)
+                    answer.append(step.text)
                 yield step
-                if this != self._answers:
-                    raise UsageError("this answer was broken off: the session went on without it")
         except LogitsError as error:
             raise ModelError(f"{self.target.path.name}: {error}") from None
         finally:
-            if this == self._answers:
+            if self._turns.end(this) and stream is not None:
                 self._keep(None if raw else prompt, answer, stream)
+
+    def _while_open(self, progress: Progress | None) -> Progress:
+        """`progress`; whatever reports to it ends once the session is closed."""
+
+        def report(what: str, done: int, total: int | None) -> None:
+            self._turns.check_open()
+            if progress is not None:
+                progress(what, done, total)
+
+        return report
 
     def _check_pinned(self, k: int | None) -> None:
         if k is None:
@@ -216,10 +249,9 @@ class Session:
         for stats in (self.stats, self.total):
             stats.add(step.cycle, len(step.tokens))
 
-    def _keep(self, prompt: str | None, answer: list[str], stream: TextStream | None) -> None:
+    def _keep(self, prompt: str | None, answer: list[str], stream: TextStream) -> None:
         """Book an answer that came to its end or was broken off; `prompt` None: no conversation."""
-        if stream is not None:
-            self.held_back = "".join(piece.text for piece in stream.finish("plain"))
+        self.held_back = "".join(piece.text for piece in stream.finish("plain"))
         text = "".join(answer) + self.held_back
         if prompt is not None and text:
             self.messages.append(Message(role="user", content=prompt))
@@ -235,9 +267,14 @@ class Session:
         """`prompt`, the next turn of the conversation, as the target reads it.
 
         Raises:
-            UsageError: an empty prompt.
+            UsageError: an empty prompt, or a session that was closed.
+            BusyError: another thread has an answer under way.
             ContextError: it does not fit.
         """
+        with self._turns.use():
+            return self._rendered(prompt, raw=raw)
+
+    def _rendered(self, prompt: str, *, raw: bool) -> Rendered:
         rendered = render(self.target, None if raw else self.messages, prompt)
         self._notify(rendered.notice)
         if len(rendered.tokens) >= self.n_ctx:
@@ -325,19 +362,24 @@ class Session:
     ) -> Costs:
         """What passes of up to `max_width` tokens cost here, `depth` tokens into a text.
 
+        An answer that is under way is broken off.
+
         Args:
             progress: told of the time spent measuring.
 
         Raises:
             ContextError: `depth` and `max_width` do not fit.
+            UsageError: the session was closed.
+            BusyError: another thread has an answer under way.
         """
         if depth + max_width >= self.n_ctx:
             raise ContextError(
                 f"a depth of {depth:,} and passes of {max_width} tokens need more than the context "
                 f"of {self.n_ctx:,}: give a smaller --depth, or raise --ctx"
             )
-        sentence = self.target.vocab.tokenize(_NEUTRAL)
-        tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
-        read_prompt(self._sequence, tokens, self.drafters)
-        told = of_seconds(progress, "measuring this machine")
-        return self._schedules.measured(max_width, tokens[-1], told)
+        with self._turns.alone():
+            sentence = self.target.vocab.tokenize(_NEUTRAL)
+            tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
+            read_prompt(self._sequence, tokens, self.drafters, self._while_open(None))
+            told = of_seconds(self._while_open(progress), "measuring this machine")
+            return self._schedules.measured(max_width, tokens[-1], told)

@@ -255,10 +255,8 @@ def test_an_answer_ends_with_its_session(tiny_target: Path, tiny_draft: Path) ->
     with spec_cpu.load(tiny_target, tiny_draft, threads=1, k=2) as session:
         steps = session.generate("one", max_tokens=50, ignore_eos=True)
         next(steps)
-    with pytest.raises(UsageError, match="broken off"):
-        next(steps)
     with pytest.raises(UsageError, match="closed"):
-        answer(session)
+        next(steps)
 
 
 @pytest.mark.parametrize("k", [1, 40, 64])

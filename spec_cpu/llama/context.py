@@ -75,7 +75,8 @@ class Context:
         self.hidden = hidden
         self._handle: int | None = self._create(n_seq, unified, flash)
         self._gives_hidden = hidden
-        self._memory = llama_cpp.llama_get_memory(self._handle)
+        model.add_context(self)
+        self._memory_handle = llama_cpp.llama_get_memory(self._handle)
         self._batch = _Batch(self.n_batch, n_seq)
         self._embedding_batch: _Batch | None = None
         self._logits = _Output(_logits_address, self.max_outputs, model.vocab.n)
@@ -110,10 +111,16 @@ class Context:
 
     @property
     def handle(self) -> int:
-        """llama.cpp's pointer."""
+        """llama.cpp's pointer, while it is open. Raises ContextError once it was closed."""
         if self._handle is None:
-            raise ContextError("this context was closed")
+            raise ContextError(f"this context of {self.model.path.name} was closed: make a new one")
         return self._handle
+
+    @property
+    def _memory(self) -> object:
+        """llama.cpp's pointer to the cache, which lives as long as the context."""
+        _ = self.handle
+        return self._memory_handle
 
     def close(self) -> None:
         """Free the cache. A second call does nothing."""

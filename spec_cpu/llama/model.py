@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
+from weakref import WeakSet
 
 import llama_cpp
 
@@ -27,6 +29,12 @@ _FINGERPRINT_BYTES = 1 << 20
 STOCK = "stock"  # llama.cpp's own kernels
 
 
+class Closable(Protocol):
+    """Something that must not be used once the model it belongs to was closed."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """What a model is. `bytes` is the size of its weights, `parameters` their number."""
@@ -41,7 +49,8 @@ class ModelInfo:
 class Model:
     """A loaded language model. Use as a context manager, or call `close`.
 
-    Contexts made from it must be closed before it.
+    What points into it (contexts, the vocabulary) says so if it is used once this was closed. It is
+    for one thread at a time, with its contexts.
 
     Attributes:
         kernels: what multiplies its weights: `stock`, or the name of a build of our kernels.
@@ -70,6 +79,7 @@ class Model:
         self.path = path
         self.library = kernels
         self.kernels = STOCK if kernels is None else kernels.parent.name
+        self._contexts: WeakSet[Closable] = WeakSet()
         with accepting(kernels):
             self._handle = _load(path, progress)
         try:
@@ -77,22 +87,29 @@ class Model:
         except ModelError:
             self.close()
             raise
-        self.vocab = Vocab(self.vocab_handle)
+        self.vocab = Vocab(self)
+
+    def add_context(self, context: Closable) -> None:
+        """`context` points into the model: closing the model closes it first."""
+        self._contexts.add(context)
 
     @property
     def handle(self) -> int:
-        """llama.cpp's pointer, for `Context`."""
+        """llama.cpp's pointer, while it is open. Raises ModelError once it was closed."""
         if self._handle is None:
             raise ModelError(f"{self.path.name} was closed: load it again")
         return self._handle
 
     @property
     def vocab_handle(self) -> int:
+        """llama.cpp's pointer to the vocabulary. Raises as `handle`."""
         return int(llama_cpp.llama_model_get_vocab(self.handle) or 0)
 
     def close(self) -> None:
-        """Free the weights. A second call does nothing."""
+        """Free the weights, and what contexts of it hold. A second call does nothing."""
         if self._handle is not None:
+            for context in list(self._contexts):
+                context.close()
             llama_cpp.llama_model_free(self._handle)
             self._handle = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import ctypes
 from functools import cached_property
+from typing import Protocol
 
 import llama_cpp
 from llama_cpp.llama_cpp import _lib
@@ -18,16 +19,33 @@ _no_text = b""
 _SPACE = "\u2581"  # how SentencePiece writes a space
 
 
-class Vocab:
-    """The vocabulary of a loaded model. Token ids are 0 .. `n` - 1."""
+class Owner(Protocol):
+    """A model, to its vocabulary."""
 
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
+    @property
+    def vocab_handle(self) -> int:
+        """llama.cpp's pointer. Raises ModelError once the model was closed."""
+        ...
+
+
+class Vocab:
+    """The vocabulary of a loaded model. Token ids are 0 .. `n` - 1.
+
+    What it does not know yet it asks llama.cpp: a ModelError once the model was closed.
+    """
+
+    def __init__(self, model: Owner) -> None:
+        self._model = model
         self._pieces: dict[int, bytes] = {}
+        handle = self._handle
         self.n = int(llama_cpp.llama_vocab_n_tokens(handle))
         self.bos = int(llama_cpp.llama_vocab_bos(handle))
         self.eos = int(llama_cpp.llama_vocab_eos(handle))
         self._type = int(llama_cpp.llama_vocab_type(handle))
+
+    @property
+    def _handle(self) -> int:
+        return self._model.vocab_handle
 
     def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
         """Tokens of `text`; markup of special tokens in it is recognised.
@@ -42,11 +60,10 @@ class Vocab:
         self._check_characters(text)
         data = text.encode("utf-8", "surrogatepass")
         size = len(data) + 8
+        handle = self._handle
         while True:
             buffer = (ctypes.c_int32 * size)()
-            n = llama_cpp.llama_tokenize(
-                self._handle, data, len(data), buffer, size, add_special, True
-            )
+            n = llama_cpp.llama_tokenize(handle, data, len(data), buffer, size, add_special, True)
             if n >= 0:
                 return [int(token) for token in buffer[:n]]
             if n == -(2**31):

@@ -1,0 +1,114 @@
+"""Whose turn it is: one thread at a time uses a session, and closing it waits for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Condition, Thread, current_thread
+
+from spec_cpu.errors import BusyError, UsageError
+
+CLOSED = "this session was closed: load a new one"
+
+
+class Turns:
+    """Keeps threads out of each other's way, and out of what was freed.
+
+    Each use (a step of an answer, say) lies within `use`; threads never overlap there. An answer
+    is a row of uses with pauses between them. It belongs to the thread that took its last step, and
+    while that thread lives and the answer is under way, others are refused rather than made to
+    wait, for they might wait for ever. Its steps alone may go on in another thread.
+    """
+
+    def __init__(self, free: Callable[[], None]) -> None:
+        """`free` frees what is used; it is called once nobody does, and may be called again."""
+        self._free = free
+        self._changed = Condition()
+        self._user: Thread | None = None  # within `use`
+        self._answering: Thread | None = None  # took the last step of the answer under way
+        self._answer = 0  # number of the latest answer
+        self.closed = False
+
+    def begin(self) -> int:
+        """Begin an answer, which breaks off one of this thread's own; its number.
+
+        Raises:
+            UsageError: it is closed.
+            BusyError: another thread is at work, or has an answer under way.
+        """
+        with self._changed:
+            self._check(None)
+            self._answering = current_thread()
+            self._answer += 1
+            return self._answer
+
+    def end(self, answer: int) -> bool:
+        """The answer `answer` is over: was it the latest one? Nothing happens if not."""
+        with self._changed:
+            latest = answer == self._answer
+            if latest:
+                self._answering = None
+            return latest
+
+    @contextmanager
+    def use(self, answer: int | None = None) -> Iterator[None]:
+        """Use it, for a step of the answer `answer` or for something else.
+
+        Raises:
+            UsageError: it is closed, or another answer has begun.
+            BusyError: as for `begin`.
+        """
+        me = current_thread()
+        with self._changed:
+            self._check(answer)
+            self._user = me
+            if answer is not None:
+                self._answering = me
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._user = None
+                if self.closed:
+                    self._free()
+                self._changed.notify_all()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Use it for what breaks off any answer of this thread. Errors: as for `begin`."""
+        number = self.begin()
+        try:
+            with self.use(number):
+                yield
+        finally:
+            self.end(number)
+
+    def close(self) -> None:
+        """Refuse all further use, wait until the present one is over, and free.
+
+        Within a use (from a callback, say) it returns at once: the end of that use frees.
+        """
+        with self._changed:
+            self.closed = True
+            if self._user is not current_thread():
+                self._changed.wait_for(lambda: self._user is None)
+                self._free()
+
+    def check_open(self) -> None:
+        """Raise UsageError if it was closed: within a long use, to end it early."""
+        if self.closed:
+            raise UsageError(CLOSED)
+
+    def _check(self, answer: int | None) -> None:
+        self.check_open()
+        if answer is not None and answer != self._answer:
+            raise UsageError("this answer was broken off: the session went on without it")
+        if self._user is not None or (answer is None and self._answers_elsewhere()):
+            raise BusyError(
+                "this session is busy with another answer: let that one end (or close its "
+                "generator) first, or load another session"
+            )
+
+    def _answers_elsewhere(self) -> bool:
+        thread = self._answering
+        return thread is not None and thread is not current_thread() and thread.is_alive()
