@@ -18,6 +18,7 @@ from spec_cpu.errors import KernelsError
 Rows = NDArray[np.float32]
 
 _MESSAGE_BYTES = 256
+_TESTED = "0.3.36"  # of llama-cpp-python, as pinned in pyproject.toml
 _loading = Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the build's name; llama.cpp keeps a backend for good
 
@@ -37,6 +38,7 @@ def load_kernels(library: Path) -> str:
     name = library.parent.name
     if name not in _loaded:
         kernels = _open(library)
+        _check_layouts(kernels)
         _check(kernels)
         if _loaded:
             raise KernelsError("another build of the kernels is loaded here: start anew")
@@ -106,6 +108,7 @@ def _open(library: Path) -> ctypes.CDLL:
     kernels.spec_cpu_accept.argtypes = [ctypes.c_bool]
     kernels.spec_cpu_accept.restype = None
     kernels.spec_cpu_isa.restype = ctypes.c_char_p
+    kernels.spec_cpu_check_layouts.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     kernels.spec_cpu_self_test.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     kernels.spec_cpu_matrix.argtypes = [pointer, size, size]
@@ -115,6 +118,16 @@ def _open(library: Path) -> ctypes.CDLL:
     kernels.spec_cpu_matrix_multiply.argtypes = [pointer, pointer, size, pointer]
     kernels.spec_cpu_matrix_multiply.restype = None
     return kernels
+
+
+def _check_layouts(kernels: ctypes.CDLL) -> None:
+    """The kernels read structures that no header of llama.cpp's declares."""
+    message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+    if kernels.spec_cpu_check_layouts(message, len(message)):
+        raise KernelsError(
+            f"this llama.cpp has another {message.value.decode()} than the kernels know: "
+            f"stock ones are used; llama-cpp-python {_TESTED} has theirs"
+        )
 
 
 def _check(kernels: ctypes.CDLL) -> None:

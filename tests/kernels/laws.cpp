@@ -221,11 +221,45 @@ void check_graph() {
     }
 }
 
+// ---- packed weights that are wanted for something else -----------------------------------------
+
+int errors_logged;
+void count_errors(ggml_log_level level, const char *, void *) { errors_logged += level == GGML_LOG_LEVEL_ERROR; }
+
+void check_misuse() {
+    const Problem p(all_kernels()[between(0, 9)], 256, 2 * lanes(), 1);
+    ggml_log_set(count_errors, nullptr);
+    for (int misuse = 0; misuse < 4; misuse++) {
+        Graph g;
+        ggml_tensor * w = ggml_new_tensor_2d(g.context, p.kernel.type, p.k, p.rows);
+        ggml_tensor * x = ggml_new_tensor_2d(g.context, GGML_TYPE_F32, p.k, p.n);
+        g.place(w, GGML_BACKEND_BUFFER_USAGE_WEIGHTS, p.source.data());
+        g.place(x, GGML_BACKEND_BUFFER_USAGE_COMPUTE, p.x.data());
+        ggml_tensor * product = ggml_mul_mat(g.context, w, x);
+        g.place(product, GGML_BACKEND_BUFFER_USAGE_COMPUTE, nullptr);
+        ggml_cgraph * graph = ggml_new_graph(g.context);
+        ggml_build_forward_expand(graph, product);
+        g.set_threads(1);
+        errors_logged = 0;
+        if (ggml_backend_graph_compute(g.backend, graph) != GGML_STATUS_SUCCESS || errors_logged)
+            broken("a product is refused", p.kernel.type, p.k, p.rows, p.n);
+        ggml_tensor * ids = ggml_new_tensor_1d(g.context, GGML_TYPE_I32, 1);
+        ggml_tensor * other = misuse == 0 ? ggml_get_rows(g.context, w, ids)
+                              : misuse == 1 ? ggml_view_2d(g.context, w, p.k, 1, w->nb[1], w->nb[1])
+                              : misuse == 2 ? ggml_cont(g.context, w)
+                                            : ggml_mul_mat(g.context, ggml_reshape_2d(g.context, w, p.k, p.rows), x);
+        if (!ggml_backend_dev_supports_op(g.device, other)) broken("left to others", p.kernel.type, p.k, p.rows, p.n);
+        if (ggml_backend_graph_compute(g.backend, graph) != GGML_STATUS_FAILED || errors_logged != 1)
+            broken("misuse is not refused", p.kernel.type, p.k, p.rows, p.n);
+    }
+    ggml_log_set(nullptr, nullptr);
+}
+
 // ---- attention ---------------------------------------------------------------------------------
 
 struct Attention {
     int64_t width = lanes() * between(1, 8), heads_of_keys = between(1, 3), group = between(1, 4);
-    int64_t positions = 16 * between(1, 9), n = between(1, 12);
+    int64_t positions = 16 * between(1, between(0, 1) ? 9 : 40), n = between(1, 12);
     int64_t heads = heads_of_keys * group;
     float scale = 1 / std::sqrt(float(width));
     std::vector<float> q = normal(width * n * heads), k = normal(width * positions * heads_of_keys);
@@ -372,6 +406,7 @@ int main(int count, char ** arguments) {
     for (int round = 0; round < rounds; round++) {
         for (const Kernel * kernel = all_kernels(); kernel->type != GGML_TYPE_COUNT; kernel++) check_kernel(*kernel);
         check_graph();
+        check_misuse();
         check_attention();
     }
     std::printf("%s: ok\n", isa());

@@ -3,17 +3,22 @@
 //
 // Its buffers hold a model's packed weights, and the results that its operations leave in a graph.
 // They are host memory, so the CPU backend reads and writes the latter in place. It could read packed
-// weights as well, and would not understand them; it never does, since llama.cpp puts a weight here
-// for the one operation that it asked about, and products with packed weights are always run here.
+// weights as well, and would not understand them. llama.cpp puts a weight here for the one operation
+// that it asked about; should it then want another one, every pass of that model fails and says so.
+//
+// What belongs to weights elsewhere stays there: a model that was loaded without the kernels is
+// computed as if they did not exist.
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "attention.h"
 #include "ggml_abi.h"
 #include "graph.h"
+#include "layouts.h"
 #include "matmul.h"
 #include "rows.h"
 #include "self_test.h"
@@ -41,8 +46,19 @@ size_t packed_bytes(const Kernel & kernel, const ggml_tensor * t) {
     return kernel.group_bytes(t->ne[0]) * size_t(t->ne[1] / lanes());
 }
 
-void buffer_free(ggml_backend_buffer_t buffer) { std::free(buffer->context); }
-void * buffer_base(ggml_backend_buffer_t buffer) { return buffer->context; }
+struct Memory {
+    void * start;
+    std::atomic<ggml_op> refused{GGML_OP_NONE};  // asked for of packed weights in here
+};
+
+Memory & memory_of(ggml_backend_buffer_t buffer) { return *static_cast<Memory *>(buffer->context); }
+
+void buffer_free(ggml_backend_buffer_t buffer) {
+    std::free(memory_of(buffer).start);
+    delete &memory_of(buffer);
+}
+
+void * buffer_base(ggml_backend_buffer_t buffer) { return memory_of(buffer).start; }
 char * at(const ggml_tensor * t, size_t offset) { return static_cast<char *>(t->data) + offset; }
 
 void buffer_memset(ggml_backend_buffer_t, ggml_tensor * t, uint8_t value, size_t offset, size_t size) {
@@ -65,7 +81,7 @@ void buffer_get(ggml_backend_buffer_t, const ggml_tensor * t, void * data, size_
     std::memcpy(data, at(t, offset), size);
 }
 
-void buffer_clear(ggml_backend_buffer_t buffer, uint8_t value) { std::memset(buffer->context, value, buffer->size); }
+void buffer_clear(ggml_backend_buffer_t buffer, uint8_t value) { std::memset(buffer_base(buffer), value, buffer->size); }
 
 constexpr ggml_backend_buffer_i BUFFER = {
     buffer_free, buffer_base, nullptr, buffer_memset, buffer_set, buffer_get,
@@ -81,7 +97,7 @@ ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size) {
     void * memory = nullptr;
     if (posix_memalign(&memory, alignment, (size + SLACK + alignment - 1) / alignment * alignment)) return nullptr;
     if (huge) madvise(memory, size, MADV_HUGEPAGE);
-    return ggml_backend_buffer_init(type, BUFFER, memory, size);
+    return ggml_backend_buffer_init(type, BUFFER, new Memory{memory}, size);
 }
 
 size_t type_alignment(ggml_backend_buffer_type_t) { return ALIGNMENT; }
@@ -97,6 +113,12 @@ bool type_is_host(ggml_backend_buffer_type_t) { return true; }
 ggml_backend_buffer_type buffer_type = {
     {type_name, type_alloc, type_alignment, nullptr, type_alloc_size, type_is_host}, &device, nullptr};
 
+// The tensor whose memory it is.
+const ggml_tensor * owner(const ggml_tensor * t) { return t->view_src ? t->view_src : t; }
+
+bool is_held(const ggml_tensor * t) { return owner(t)->buffer && owner(t)->buffer->buft == &buffer_type; }
+bool is_packed(const ggml_tensor * t) { return is_held(t) && packed_for(owner(t)); }
+
 // ---- backend -----------------------------------------------------------------------------------
 
 Runner & runner(ggml_backend_t backend) { return *static_cast<Runner *>(backend->context); }
@@ -108,7 +130,25 @@ void backend_free(ggml_backend_t backend) {
     delete backend;
 }
 
+// The operation that was refused on weights that the graph works with.
+ggml_op refused_in(ggml_cgraph * graph) {
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
+        const ggml_tensor * weights = ggml_graph_node(graph, i)->src[0];
+        if (!weights || !is_packed(weights)) continue;
+        const ggml_op refused = memory_of(owner(weights)->buffer).refused;
+        if (refused != GGML_OP_NONE) return refused;
+    }
+    return GGML_OP_NONE;
+}
+
 ggml_status backend_compute(ggml_backend_t backend, ggml_cgraph * graph) {
+    const ggml_op refused = refused_in(graph);
+    if (refused != GGML_OP_NONE) {
+        ggml_log_internal(
+            GGML_LOG_LEVEL_ERROR, "%s: this model needs %s of weights that the kernels packed: use --kernels off\n",
+            NAME, ggml_op_name(refused));
+        return GGML_STATUS_FAILED;
+    }
     runner(backend).run(graph);
     return GGML_STATUS_SUCCESS;
 }
@@ -157,20 +197,49 @@ bool supports_product(const ggml_tensor * op) {
     const ggml_tensor * x = op->src[1];
     if (x->type != GGML_TYPE_F32 || x->nb[0] != sizeof(float)) return false;
     if (is_offered(w)) return accepting && kernel_for(w);
-    return packed_for(w) && w->buffer && w->buffer->buft == &buffer_type;
+    return packed_for(w) && is_packed(w);
 }
 
-bool device_supports(ggml_backend_dev_t, const ggml_tensor * op) {
+// Rows are ours beside weights that are ours, or none.
+bool supports_rows(const ggml_tensor * op) {
+    if (!is_row_op(op)) return false;
+    for (const ggml_tensor * operand : {op->src[0], op->src[1]}) {
+        if (!operand || !owner(operand)->buffer) continue;
+        if (is_offered(operand) && !accepting) return false;
+        if (owner(operand)->buffer->usage == GGML_BACKEND_BUFFER_USAGE_WEIGHTS && !is_held(operand)) return false;
+    }
+    return true;
+}
+
+bool supports(const ggml_tensor * op) {
     switch (op->op) {
         case GGML_OP_NONE:
         case GGML_OP_RESHAPE:
         case GGML_OP_VIEW:
         case GGML_OP_PERMUTE:
-        case GGML_OP_TRANSPOSE: return true;
+        case GGML_OP_TRANSPOSE: return !owner(op)->buffer || is_held(op);
         case GGML_OP_MUL_MAT: return supports_product(op);
         case GGML_OP_FLASH_ATTN_EXT: return is_attention(op);
-        default: return is_row_op(op) && (accepting || !is_offered(op->src[1]));
+        default: return supports_rows(op);
     }
+}
+
+// Packed weights that it reads in another way than by a product.
+const ggml_tensor * misread(const ggml_tensor * op) {
+    for (const ggml_tensor * operand : op->src)
+        if (operand && is_packed(operand)) {
+            const bool product = op->op == GGML_OP_MUL_MAT && operand == op->src[0] && supports_product(op);
+            if (!product) return owner(operand);
+        }
+    return nullptr;
+}
+
+// llama.cpp asks here before it asks its CPU backend, which would take everything. What must not
+// happen at all is ours, then: it fails when it is run, as does all else with the same weights.
+bool device_supports(ggml_backend_dev_t, const ggml_tensor * op) {
+    const ggml_tensor * packed = misread(op);
+    if (packed) memory_of(packed->buffer).refused = op->op;
+    return packed || supports(op);
 }
 
 bool device_supports_type(ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
@@ -201,6 +270,14 @@ ggml_backend_device device = {
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 EXPORTED ggml_backend_reg_t ggml_backend_init() { return &registry; }
+
+// Whether ggml's structures are what ggml_abi.h takes them for. Returns 0, or 1 and the name of the
+// first that is not in `message`. To be asked before the backend is registered.
+EXPORTED int spec_cpu_check_layouts(char * message, size_t size) {
+    const char * differs = differing_layout();
+    if (differs) std::snprintf(message, size, "%s", differs);
+    return differs != nullptr;
+}
 
 // Whether models loaded from now on get packed weights.
 EXPORTED void spec_cpu_accept(bool accept) { accepting = accept; }

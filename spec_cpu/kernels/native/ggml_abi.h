@@ -56,6 +56,8 @@ struct ggml_backend_buffer {
 extern "C" ggml_backend_buffer_t ggml_backend_buffer_init(
     ggml_backend_buffer_type_t, ggml_backend_buffer_i, void * context, size_t size);
 
+extern "C" void ggml_log_internal(enum ggml_log_level, const char * format, ...);
+
 struct ggml_backend_i {
     const char * (*get_name)(ggml_backend_t);
     void (*free)(ggml_backend_t);
