@@ -79,6 +79,13 @@ class Costs:
         passes = np.maximum.accumulate(np.maximum(grown, np.multiply(_LEAST, self.passes)))
         return replace(self, passes=passes.tolist(), depth=depth)
 
+    def pass_at(self, n: int, depth: int) -> float:
+        """Seconds of a pass over n tokens with `depth` tokens of context."""
+        seconds = self.passes[n - 1]
+        if not self.deepens:
+            return seconds
+        return max(seconds + (depth - self.depth) * self.deepens[n - 1], _LEAST * seconds)
+
     def cycle(self, k: int, *, changed: bool) -> float:
         """Seconds of a cycle with k drafted tokens; `changed`: the last pass had another width.
 

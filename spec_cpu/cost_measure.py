@@ -68,18 +68,6 @@ class DraftPasses(Protocol):
         ...
 
 
-def plain_step(sequence: KVSequence, token: int) -> float:
-    """Seconds of one pass over one token at the end of `sequence`, which is left as it was.
-
-    The median of a few passes, after one that builds the compute graph. The memory must be one that
-    can be rolled back.
-    """
-    times: list[float] = []
-    while len(times) <= 2 or (len(times) <= 8 and sum(times) < 0.5):
-        times.append(_timed(sequence, sequence.score, [token]))
-    return statistics.median(times[1:])
-
-
 def measure(
     target: KVSequence,
     token: int,

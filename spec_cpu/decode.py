@@ -18,7 +18,7 @@ from spec_cpu.verify import Rule, Verdict, acceptance, verify_greedy
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """What a cycle took: drafting, the target's pass, sampling and verifying, and all of it."""
+    """What a cycle took: drafting, the target's pass, sampling and keeping, and all."""
 
     draft: float
     target: float
@@ -35,6 +35,7 @@ class Cycle:
         accepted: how many of them were drafted.
         drafted: how many were scored beside the last one of the text.
         depth: the most of them that could have been accepted; in a chain all.
+        context: tokens of text before it.
         overlaps: at each position tried the chance of an acceptance there: sum min(p, q).
         rows: rows of the target's logits that were looked at.
         drafter: the name of the one that drafted; None for a plain step.
@@ -44,6 +45,7 @@ class Cycle:
     accepted: int
     drafted: int
     depth: int
+    context: int
     overlaps: list[float]
     rows: int
     seconds: Seconds
@@ -89,15 +91,20 @@ def cycles(
         verdict = _verify(tree, p, rule, rng)
         tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         overlaps = _overlaps(tree, p, verdict, rule)
+        # The cache holds the text but its last token; what was rejected is forgotten.
+        context = len(text)
+        text += tokens
+        target.keep(verdict.path)
         verified = perf_counter()
-        _commit(target, drafting, text, verdict, tokens)
-        proposal.settle(tree, verdict, tokens, scored - drafted, len(text) - len(tokens))
+        _commit(target, drafting, verdict, tokens)
+        proposal.settle(tree, verdict, tokens, scored - drafted, context)
         done = perf_counter()
         yield Cycle(
             tokens,
             verdict.accepted,
             len(tree),
             max(tree.depths, default=0),
+            context,
             overlaps,
             p.rows or len(tokens),
             Seconds(
@@ -126,13 +133,9 @@ def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict, rule: Rule) -> lis
 def _commit(
     target: KVSequence,
     drafting: Sequence[Drafting],
-    text: list[int],
     verdict: Verdict,
     tokens: list[int],
 ) -> None:
-    # Each cache holds the text but its last token; what was rejected is forgotten.
-    text += tokens
-    target.keep(verdict.path)
     wanted = any(one.drafter.by_features for one in drafting)
     features = target.hidden(verdict.path) if wanted else None
     for one in drafting:

@@ -187,10 +187,7 @@ def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
 
 def _usable(drafts: Drafts, target: Model, notices: list[str]) -> Drafts:
     """`drafts`, or none where `target` cannot take a rejected one back."""
-    if drafts and not target.can_rollback:
-        notices.append(
-            f"{target.path.name} keeps a recurrent memory ({target.architecture}), which cannot "
-            "take back a rejected draft: decoding plainly"
-        )
+    if drafts and target.why_no_drafts:
+        notices.append(f"{target.why_no_drafts}: decoding plainly")
         return Drafts()
     return drafts

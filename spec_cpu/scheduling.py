@@ -8,7 +8,7 @@ from dataclasses import replace
 from spec_cpu import defaults
 from spec_cpu.acceptance import Calibration, Probability
 from spec_cpu.cost import Costs
-from spec_cpu.cost_cache import known_or_measured
+from spec_cpu.cost_cache import CostCache, known_or_measured
 from spec_cpu.cost_measure import MeasureProgress
 from spec_cpu.draft.base import Drafter
 from spec_cpu.drafting import Drafting
@@ -116,11 +116,19 @@ class Schedules:
         own = [reason for reason in known if reason != HOPELESS]
         return "; ".join(own) or HOPELESS
 
+    def known(self) -> Costs | None:
+        """Costs known to the session or the disk; None where they were never measured."""
+        if self.costs is None and not self._recalibrate:
+            draft = self._draft
+            draft_context = draft.sequence.context if draft and draft.sequence else None
+            self.costs = CostCache(self._target.context, draft_context).read(1)
+        return self.costs
+
     def measured(self, max_width: int, token: int, progress: MeasureProgress | None) -> Costs:
         """Costs known to the session or the disk, or measured where both sequences end now."""
         if self.costs and len(self.costs.passes) >= max_width:
             return self.costs
-        draft = next((one for one in self._drafters if one.sequence is not None), None)
+        draft = self._draft
         costs, notice = known_or_measured(
             self._target,
             token,
@@ -133,6 +141,11 @@ class Schedules:
         self._notify(notice)
         self.costs = replace(costs, draft_window=draft.window if draft else None)
         return self.costs
+
+    @property
+    def _draft(self) -> Drafter | None:
+        """The drafter that takes passes, if one does."""
+        return next((one for one in self._drafters if one.sequence is not None), None)
 
 
 def _most_drafted(drafter: Drafter) -> int:

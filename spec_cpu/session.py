@@ -10,7 +10,7 @@ from types import TracebackType
 
 import numpy as np
 
-from spec_cpu import cost_measure, defaults
+from spec_cpu import defaults
 from spec_cpu.cost import Costs
 from spec_cpu.decode import cycles
 from spec_cpu.draft.base import Drafter, Shape
@@ -97,8 +97,6 @@ class Session:
             recalibrate=recalibrate,
             notify=self._notify,
         )
-        self._plain_step: float | None = None
-        self._timed_to = 0  # tokens of context up to which it holds
 
     @property
     def n_ctx(self) -> int:
@@ -291,23 +289,14 @@ class Session:
     def _prefill(
         self, tokens: list[int], drafters: Sequence[Drafter], progress: Progress | None
     ) -> None:
-        """Bring the caches to the prompt without its last token, and time a plain step there.
-
-        Nothing is timed where nobody is to draft.
-        """
+        """Bring the caches to the prompt without its last token."""
         start = perf_counter()
         known = read_prompt(self._sequence, tokens, drafters, progress)
-        read = perf_counter()
-        if drafters and len(tokens) > self._timed_to:
-            self._plain_step = cost_measure.plain_step(self._sequence, tokens[-1])
-            self._timed_to = 2 * len(tokens) + 256  # a plain step slows as the text grows
-        done = perf_counter()
+        seconds = perf_counter() - start
         for stats in (self.stats, self.total):
             stats.prompt_tokens += len(tokens)
             stats.reused_tokens += known
-            stats.prefill += read - start
-            stats.calibrate += done - read
-            stats.plain_step = self._plain_step
+            stats.prefill += seconds
             for drafter in self.drafters:
                 stats.by_drafter.setdefault(drafter.name, DrafterStats())
 
@@ -317,8 +306,11 @@ class Session:
         start = perf_counter()
         told = of_seconds(progress, "measuring this machine")
         drafting = self._schedules.drafting(drafters, k, last, told)
+        seconds = perf_counter() - start
+        costs = self._schedules.known() if drafting else None
         for stats in (self.stats, self.total):
-            stats.calibrate += perf_counter() - start
+            stats.calibrate += seconds
+            stats.plain.begin(costs)
         return drafting
 
     @property

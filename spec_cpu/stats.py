@@ -11,6 +11,7 @@ import numpy as np
 
 from spec_cpu import theory
 from spec_cpu.decode import Cycle
+from spec_cpu.plain import PlainTime
 
 _SUMS = (
     "cycles",
@@ -69,9 +70,9 @@ class Stats:
 
     Attributes:
         by_drafter: of each drafter that there was, by its name.
-        plain_step: what one plain target step takes (a pass over one token), measured at the start;
-            None until then.
-        prefill, calibrate: time before the first cycle: reading the prompt, timing a plain step.
+        prefill, calibrate: time before the first cycle: reading the prompt, measuring what passes
+            cost where that is not known yet.
+        plain: what plain decoding would have taken for the same tokens.
     """
 
     cycles: int = 0
@@ -91,7 +92,7 @@ class Stats:
     calibrate: float = 0.0
     prompt_tokens: int = 0
     reused_tokens: int = 0
-    plain_step: float | None = None
+    plain: PlainTime = field(default_factory=PlainTime)
     _passes: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     _rows: int = 0
 
@@ -110,15 +111,13 @@ class Stats:
         self.decode += cycle.seconds.total
         self._passes[cycle.drafted + 1].append(cycle.seconds.target)
         self._rows += cycle.rows
+        self.plain.add(cycle, kept)
         if cycle.drafter is not None:
             self.by_drafter.setdefault(cycle.drafter, DrafterStats()).add(cycle, kept)
 
     def merge(self, other: Stats) -> None:
-        """Add what another answer counted; the plain step is the mean of both by cycles."""
-        if other.plain_step is not None:
-            mine = self.cycles if self.plain_step is not None else 0
-            total = mine * (self.plain_step or 0.0) + other.cycles * other.plain_step
-            self.plain_step = total / max(1, mine + other.cycles)
+        """Add what another answer counted."""
+        self.plain.merge(other.plain)
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("tried_by_position", "accepted_by_position"):
@@ -168,12 +167,16 @@ class Stats:
 
     @property
     def plain_tokens_per_second(self) -> float | None:
-        """Plain decoding of this target here: this run itself where nothing was drafted."""
-        if not self.drafted:
+        """Plain decoding of this target here: this run itself where nobody was to draft."""
+        if not self.by_drafter:
             return self.tokens_per_second
-        if self.plain_step is None:
-            return None
-        return 1.0 / (self.plain_step + self._sample_per_row)
+        return self.tokens / self.plain.seconds if self.plain.seconds else None
+
+    @property
+    def plain_step(self) -> float | None:
+        """Seconds of a plain target step, a pass over one token."""
+        plain = self.plain_tokens_per_second
+        return 1.0 / plain - self._sample_per_row if plain else None
 
     @property
     def speedup(self) -> float | None:

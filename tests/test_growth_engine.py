@@ -224,7 +224,7 @@ def test_sessions_draft_the_shape_that_is_asked_for(
             list(session.generate("hello", max_tokens=150, ignore_eos=True))
             branched[shape] = session.stats.branched
             assert session.stats.accepted > 20
-            assert session.stats.speedup_theory
+            assert session.stats.speedup_theory or k, "where k is pinned no costs are measured"
             automatic = "tree" if temperature == 0 else "chain"
             assert session.shape == (automatic if shape == "auto" else shape)
     assert branched["chain"] == 0

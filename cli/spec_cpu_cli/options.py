@@ -317,7 +317,7 @@ def open_session(
             progress=interrupt.checked(report),
         )
         interrupt.check()
-    if choice.notice:
+    if choice.notice and session.drafters:
         session.notices.insert(0, choice.notice)
     return session
 

@@ -76,6 +76,9 @@ def plan(
         progress=not quiet,
     )
     with session:
+        if session.target.why_no_drafts:
+            _refuse(f"Do not speculate here: {session.target.why_no_drafts}.", as_json=as_json)
+            return
         with progress_bar(show=not quiet) as report:
             costs = session.calibrate(max_k + 1, depth=depth, progress=report)
         result = make_plan(costs, max_k)
@@ -87,6 +90,12 @@ def plan(
         _print(result)
     if plot is not None:
         _plot(result, plot)
+
+
+def _refuse(verdict: str, *, as_json: bool) -> None:
+    """Nothing can be drafted, so that there is nothing to measure."""
+    nothing: dict[str, Any] = {"verify": [], "break_even": [], "best": []}
+    print(json.dumps({**nothing, "speculate": False, "verdict": verdict}) if as_json else verdict)
 
 
 def _as_json(plan: Plan) -> dict[str, Any]:

@@ -64,6 +64,10 @@ def summary(
     if len(stats.by_drafter) > 1:
         yield from (_part(name, one, stats) for name, one in stats.by_drafter.items())
     if stats.speedup is None:
+        yield (
+            "speedup not known: there are no plain steps to compare with, and what passes cost "
+            "here was never measured (`spec-cpu plan` does that)"
+        )
         return
     yield (
         f"speedup {stats.speedup:.2f}x over plain decoding "
@@ -108,6 +112,7 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "prompt_tokens": stats.prompt_tokens,
         "tokens": stats.tokens,
         "finish": session.finish,
+        "why_plain": _why_plain(session),
         "k": stats.k,
         "shape": session.shape,
         "rule": session.rule,
@@ -141,6 +146,13 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "draft": asdict(model.info) if model else None,
         "notices": session.notices,
     }
+
+
+def _why_plain(session: Session) -> str | None:
+    """Why nothing is drafted, or nothing was in the whole answer."""
+    if session.drafters and not session.stats.drafted:
+        return session.why_plain or "the answer ended before anything was worth drafting"
+    return session.why_plain or session.target.why_no_drafts
 
 
 def _counted(drafter: DrafterStats) -> dict[str, float | None]:

@@ -208,11 +208,8 @@ def _card(work: Work, epochs: float) -> str:
 
 
 def _check_target(target: Model) -> None:
-    if not target.can_rollback:
-        raise ModelError(
-            f"{target.path.name} keeps a recurrent memory ({target.architecture}), which cannot "
-            "take back a rejected draft: no head can draft for it"
-        )
+    if target.why_no_drafts:
+        raise ModelError(f"{target.why_no_drafts}: no head can draft for it")
 
 
 def _check_disk(target: Model, work: Work) -> None:

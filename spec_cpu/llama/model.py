@@ -164,6 +164,16 @@ class Model:
             or llama_cpp.llama_model_is_hybrid(self.handle)
         )
 
+    @property
+    def why_no_drafts(self) -> str | None:
+        """Why nothing can be drafted for it, in a person's words; None where something can."""
+        if self.can_rollback:
+            return None
+        return (
+            f"{self.path.name} keeps a recurrent memory ({self.architecture}), which cannot take "
+            "back a rejected draft"
+        )
+
     @cached_property
     def info(self) -> ModelInfo:
         return ModelInfo(

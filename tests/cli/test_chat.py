@@ -98,8 +98,7 @@ def test_stats_show_speed_and_alpha(program: Program, readable: Models) -> None:
     for part in (
         r"\d tok/s",
         r"alpha \d\.\d\d observed",
-        r"speedup \d+\.\d\dx",
-        r"formula says \d",
+        r"speedup not known",
     ):
         assert re.search(part, after), part
 

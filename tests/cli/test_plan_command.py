@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import tiny
 from spec_cpu_cli.main import _run
 
 if TYPE_CHECKING:
@@ -67,6 +69,31 @@ def test_matplotlib_is_missing(
     assert plan("--plot", "curve.png") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "spec-cpu[plot]" in line
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_plan_run_and_json_agree_that_a_recurrent_target_cannot_be_drafted_for(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    flags: list[str],
+) -> None:
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
+    mamba = tiny.write_mamba(tmp_path / "m.gguf", n_vocab=320, n_ctx=2048)
+    monkeypatch.setattr("sys.argv", ["spec-cpu", "plan", "-m", str(mamba), *flags])
+    assert _run() == 0
+    planned = capsys.readouterr()
+    if flags:
+        assert json.loads(planned.out)["speculate"] is False
+    assert "Do not speculate" in planned.out
+    monkeypatch.setattr("sys.argv", ["spec-cpu", "run", "-m", str(mamba), "-n", "3", "hi", *flags])
+    assert _run() == 0
+    ran = capsys.readouterr()
+    for err in (planned.err, ran.err):
+        assert "decoding plainly" in err
+        assert "drafting from" not in err
+    if flags:
+        assert "recurrent memory" in json.loads(ran.out)["why_plain"]
 
 
 def _never(*_: object, **__: object) -> None:

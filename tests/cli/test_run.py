@@ -218,7 +218,7 @@ def test_a_summary_follows_the_text(
     assert f"alpha {drafted['alpha']:.2f} observed, {drafted['alpha_exact']:.2f} exact" in err
     assert f"{drafted['tokens_per_cycle']:.2f} tokens a cycle with k = 4" in err
     assert re.search(r"[\d.]+ tok/s", err)
-    assert re.search(r"speedup [\d.]+x over plain .* the formula says [\d.]+x, the textb", err)
+    assert "speedup not known" in err
     assert len(err.splitlines()) <= 6
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from asking import TOKENS
+from asking import ASKED, TOKENS
+
+from spec_cpu import cost_measure
+from spec_cpu.cost import Costs
 
 if TYPE_CHECKING:
     from conftest import Models, Program
@@ -42,10 +45,33 @@ def test_json_ratios(drafted: dict[str, Any]) -> None:
     assert d["alpha_exact"] == pytest.approx(d["alpha"], abs=0.15)
     assert d["tokens_per_cycle"] == pytest.approx(d["tokens"] / d["cycles"])
     assert d["tokens_per_second"] == pytest.approx(d["tokens"] / d["seconds"]["decode"])
+
+
+SPEEDUPS = ("speedup", "speedup_theory", "speedup_textbook", "plain_tokens_per_second")
+
+
+def test_no_speedup_is_made_up(drafted: dict[str, Any]) -> None:
+    """Every step was drafted, and what passes cost was never measured."""
+    assert [drafted[name] for name in SPEEDUPS] == [None] * len(SPEEDUPS)
+
+
+@pytest.mark.parametrize("pinned", [[], ["-k", "4"]])
+def test_json_speedups(
+    monkeypatch: pytest.MonkeyPatch,
+    cli: Program,
+    readable: Models,
+    tmp_path: Path,
+    pinned: list[str],
+) -> None:
+    """Where costs are known, by this answer or an earlier one."""
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
+    costs = Costs(tuple(1e-4 * (1 + 0.02 * n) for n in range(25)), 1e-5, 0.0, 0.0, 0.0)
+    monkeypatch.setattr(cost_measure, "measure", lambda *_, **__: costs)
+    models = [*readable.alone, "-d", str(readable.draft)]
+    cli.answer(*models, "-n", "2", "why?")
+    d = cli.answer(*models, *pinned, *ASKED)
+    assert all(type(d[name]) is float and d[name] > 0 for name in SPEEDUPS)
     assert d["speedup"] == pytest.approx(d["tokens_per_second"] / d["plain_tokens_per_second"])
-    for name in ("speedup_theory", "speedup_textbook"):
-        assert type(d[name]) is float
-        assert d[name] > 0
 
 
 def test_json_seconds(drafted: dict[str, Any], plain: dict[str, Any]) -> None:
@@ -78,3 +104,23 @@ def test_json_of_a_plain_run(plain: dict[str, Any]) -> None:
     assert plain["accepted_by_position"] == []
     assert plain["tokens"] == plain["cycles"] == TOKENS
     assert plain["plain_tokens_per_second"] == plain["tokens_per_second"] > 0
+
+
+def test_json_says_why_nothing_was_drafted(
+    monkeypatch: pytest.MonkeyPatch, cli: Program, readable: Models, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
+    for slope, length, reason in (
+        (1.0, TOKENS, "no draft pays on this machine"),
+        (0.02, 1, "the answer ended before"),
+    ):
+        costs = Costs(tuple(1e-4 * (1 + slope * n) for n in range(25)), 1e-4, 0.0, 0.0, 0.0)
+        monkeypatch.setattr(cost_measure, "measure", lambda *_, costs=costs, **__: costs)
+        models = [*readable.alone, "-d", str(readable.draft), "--recalibrate"]
+        d = cli.answer(*models, "--ignore-eos", "-n", str(length), "why?")
+        assert d["drafted"] == 0
+        assert reason in d["why_plain"]
+
+
+def test_json_gives_no_reason_where_something_is_drafted(drafted: dict[str, Any]) -> None:
+    assert drafted["why_plain"] is None
