@@ -28,7 +28,8 @@ from spec_cpu.fetch import resolve
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling import Logits, Pipeline, SamplingParams
+from spec_cpu.logits import Logits
+from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.session import Session
 from spec_cpu.verify import verify_block
 

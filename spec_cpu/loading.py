@@ -127,6 +127,7 @@ def load(
         k=k,
         rule=rule,
         sampling=sampling,
+        row_ops=chosen.row_ops,
         seed=seed,
         system=system,
         notices=notices,

@@ -8,7 +8,6 @@ on a vocabulary of 150 k tokens one full exp costs as much as the rest together.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,11 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu import defaults
-from spec_cpu.errors import LogitsError, UsageError
-
-Logits = NDArray[np.float32]
-Floats = NDArray[np.float64]
-Ids = NDArray[np.intp]
+from spec_cpu.errors import UsageError
+from spec_cpu.logits import Floats, Ids, Logits, NumpyRowOps, RowOps, finite_top
 
 _SMALLEST, _LARGEST = 1e-4, 1e9  # of what logits in single precision bear
 _GAPS = (6.0, 14.0)  # how far below the largest logit candidates are looked for, before everywhere
@@ -170,10 +166,15 @@ def _require(holds: bool, name: str, rule: str, value: object) -> None:
 class Pipeline:
     """The samplers of one setting: logits and history in, a distribution out. Holds no state."""
 
-    def __init__(self, params: SamplingParams) -> None:
+    def __init__(self, params: SamplingParams, rows: RowOps | None = None) -> None:
+        """With `rows` for what touches a whole row of logits; default: NumPy."""
         self.params = params
+        self._rows = rows or NumpyRowOps()
+        self._penalizes = params.penalizes
+        self._log_min_p = math.log(params.min_p) if params.min_p > 0 else -math.inf
         self._bias_ids = np.array(list(params.logit_bias), np.intp)
         self._bias = np.array(list(params.logit_bias.values()), np.float32)
+        self._adjusts = self._penalizes or len(self._bias) > 0
 
     def distribution(
         self, logits: Logits, history: Sequence[int], tokens: Ids | None = None
@@ -193,28 +194,38 @@ class Pipeline:
         params = self.params
         if params.greedy:
             return point_mass(self.argmax(logits, history, tokens))
-        logits = self._adjusted(logits, history, tokens)
-        ids, chosen = _truncate(logits, params)
-        weights = np.exp((chosen - chosen.max()) / params.temperature)
-        if ids is None:
+        if self._adjusts:
+            logits = self._adjusted(logits, history, tokens)
+        if 0 < params.top_k < len(logits):
+            ids, p = self._rows.truncate(
+                logits, params.top_k, params.top_p, self._log_min_p, params.temperature
+            )
+        elif params.top_p < 1:
+            ids, p = self._of(logits, _top_p(logits, params.top_p, self._log_min_p))
+        elif params.min_p > 0:
+            ids, p = self._of(logits, self._rows.near(logits, -self._log_min_p))
+        else:
+            weights = np.exp((logits.astype(np.float64) - finite_top(logits)) / params.temperature)
             return Distribution(tokens, weights / weights.sum())
-        order = ids.argsort()
-        ids = ids[order]
-        p = weights[order] / weights.sum()
         return Distribution(ids if tokens is None else tokens[ids], p)
+
+    def _of(self, logits: Logits, ids: Ids) -> tuple[Ids, Floats]:
+        """The candidates `ids`, ascending, with what temperature makes of their logits."""
+        chosen = logits[ids].astype(np.float64)
+        weights = np.exp((chosen - chosen.max()) / self.params.temperature)
+        return ids, weights / weights.sum()
 
     def recent(self, history: Sequence[int]) -> list[int]:
         """The end of `history` that a distribution depends on: empty without penalties."""
-        if not self.params.penalizes:
+        if not self._penalizes:
             return []
         n = self.params.penalty_last_n
         return list(history if n < 0 else history[-n:])
 
     def confidence(self, logits: Logits) -> float:
         """The probability of the likeliest token, before penalties: how sure a greedy draft is."""
-        top = logits.max()
-        _check_finite(float(top))
-        return float(1.0 / np.exp(logits[logits > top - _GAPS[0]] - top).sum())
+        chosen = logits[self._rows.near(logits, _GAPS[0])]
+        return float(1.0 / np.exp(chosen - chosen.max()).sum())
 
     def allows_any(self, tokens: Ids) -> bool:
         """Is there one among `tokens` that no logit bias forbids?"""
@@ -231,10 +242,9 @@ class Pipeline:
         """
         if self.params.greedy:
             logits = self._adjusted(logits, history, tokens)
-            top = logits.max()
-            _check_finite(float(top))
-            ids = np.flatnonzero(logits > top - _GAPS[0])
-            weights = np.exp(logits[ids] - top)
+            ids = self._rows.near(logits, _GAPS[0])
+            chosen = logits[ids]
+            weights = np.exp(chosen - chosen.max())
             found = Distribution(ids if tokens is None else tokens[ids], weights / weights.sum())
         else:
             found = self.distribution(logits, history, tokens)
@@ -250,9 +260,7 @@ class Pipeline:
         Arguments and errors as for `distribution`.
         """
         logits = self._adjusted(logits, history, tokens)
-        top = float(logits.max())
-        _check_finite(top)
-        ids = _top_k(logits, top, min(n, len(logits)))
+        ids = self._rows.top_k(logits, n)
         ids = ids[logits[ids] > -np.inf]
         best: list[int] = (ids if tokens is None else tokens[ids]).tolist()
         return best
@@ -260,29 +268,28 @@ class Pipeline:
     def argmax(self, logits: Logits, history: Sequence[int], tokens: Ids | None = None) -> int:
         """The likeliest next token; arguments and errors as for `distribution`."""
         logits = self._adjusted(logits, history, tokens)
-        i = int(logits.argmax())
-        _check_finite(float(logits[i]))
+        i = self._rows.argmax(logits)
         return i if tokens is None else int(tokens[i])
 
     def _adjusted(self, logits: Logits, history: Sequence[int], tokens: Ids | None) -> Logits:
-        if not (len(self._bias) or self.params.penalizes):
+        if not self._adjusts:
             return logits
         logits = logits.copy()
         ids, known = _places(self._bias_ids, len(logits), tokens)
         logits[ids] += self._bias[known]
-        if self.params.penalizes:
-            self._penalize(logits, history, tokens)
+        if self._penalizes:
+            params, recent = self.params, self.recent(history)
+            if tokens is not None:
+                wanted = np.array(recent, np.intp)
+                recent = _places(wanted, len(logits), tokens)[0].tolist()
+            self._rows.penalize(
+                logits,
+                recent,
+                params.repeat_penalty,
+                params.frequency_penalty,
+                params.presence_penalty,
+            )
         return logits
-
-    def _penalize(self, logits: Logits, history: Sequence[int], tokens: Ids | None) -> None:
-        params = self.params
-        counts = Counter(self.recent(history))
-        ids, known = _places(np.fromiter(counts, np.intp, len(counts)), len(logits), tokens)
-        times = np.fromiter(counts.values(), np.float32, len(counts))[known]
-        hit = logits[ids]
-        penalty = np.float32(params.repeat_penalty)
-        hit = np.where(hit <= 0, hit * penalty, hit / penalty)
-        logits[ids] = hit - times * params.frequency_penalty - params.presence_penalty
 
 
 def _places(wanted: Ids, n: int, tokens: Ids | None) -> tuple[Ids, NDArray[np.bool_]]:
@@ -295,47 +302,23 @@ def _places(wanted: Ids, n: int, tokens: Ids | None) -> tuple[Ids, NDArray[np.bo
     return places[known], known
 
 
-def _truncate(logits: Logits, params: SamplingParams) -> tuple[Ids | None, Floats]:
-    """The tokens that survive top-k, top-p and min-p (None: all), and their logits."""
-    top = logits.max()
-    _check_finite(float(top))
-    if 0 < params.top_k < len(logits):
-        ids = _top_k(logits, float(top), params.top_k)
-        total = _sequential_sum(np.exp(logits[ids] - top))
-    elif params.top_p < 1:
-        weights = np.exp(logits - top)
-        total = _sequential_sum(weights)
-        ids = _top_p(logits, float(top), weights, params.top_p * total)
-    elif params.min_p > 0:
-        ids = np.flatnonzero(logits >= top + math.log(params.min_p))
-        return ids, logits[ids].astype(np.float64)
-    else:
-        return None, logits.astype(np.float64)
-    keep = _kept(logits[ids], total, params)
-    return ids[:keep], logits[ids[:keep]].astype(np.float64)
-
-
-def _kept(chosen: Logits, total: np.float32, params: SamplingParams) -> int:
-    """How many of the candidates, in descending order of their logits, pass top-p and min-p.
-
-    Args:
-        total: the sum of exp(logit - largest logit) that top-p is a share of.
-    """
-    keep = len(chosen)
-    if params.top_p < 1:
-        cumulative = (np.exp(chosen - chosen[0]) / total).cumsum(dtype=np.float32)
-        keep = min(keep, int(cumulative.searchsorted(np.float32(params.top_p))) + 1)
-    if params.min_p > 0:
-        bound = chosen[0] + math.log(params.min_p)
-        keep = min(keep, len(chosen) - int(chosen[::-1].searchsorted(bound)))
-    return keep
-
-
-def _sequential_sum(weights: Logits) -> np.float32:
+def _top_p(logits: Logits, top_p: float, log_min_p: float) -> Ids:
+    """The tokens that survive top-p and min-p, ascending."""
+    top = finite_top(logits)
+    weights = np.exp(logits - top)
     # llama.cpp adds one by one in single precision: over a whole vocabulary its rounding decides
     # where top-p ends, so it is kept.
-    total: np.float32 = weights.cumsum(dtype=np.float32)[-1]
-    return total
+    total = weights.cumsum(dtype=np.float32)[-1]
+    near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
+    # A little more than the mass, for sums in single precision differ with their order.
+    mass = top_p * total * (1 + 1e-5)
+    enough = (ids for ids in near if float(weights[ids].sum()) > mass)
+    ids = _descending(logits, next(enough, np.arange(len(logits))))
+    chosen = logits[ids]
+    cumulative = (np.exp(chosen - top) / total).cumsum(dtype=np.float32)
+    keep = int(cumulative.searchsorted(np.float32(top_p))) + 1
+    keep = min(keep, len(ids) - int(chosen[::-1].searchsorted(top + np.float32(log_min_p))))
+    return np.sort(ids[:keep])
 
 
 def _largest(values: Floats, n: int) -> Ids:
@@ -343,30 +326,5 @@ def _largest(values: Floats, n: int) -> Ids:
     return values.argpartition(-n)[-n:] if n < len(values) else np.arange(len(values))
 
 
-def _top_k(logits: Logits, top: float, k: int) -> Ids:
-    """The k largest logits' tokens, descending."""
-    near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
-    ids = next((ids for ids in near if len(ids) >= k), np.arange(len(logits)))
-    if len(ids) > k:
-        ids = ids[logits[ids].argpartition(-k)[-k:]]
-    return _descending(logits, ids)
-
-
-def _top_p(logits: Logits, top: float, weights: Logits, mass: float) -> Ids:
-    """The largest logits' tokens, descending: enough of them to hold `mass` of the weights."""
-    near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
-    # A little more than the mass, for sums in single precision differ with their order.
-    enough = (ids for ids in near if float(weights[ids].sum()) > mass * (1 + 1e-5))
-    return _descending(logits, next(enough, np.arange(len(logits))))
-
-
 def _descending(logits: Logits | Floats, ids: Ids) -> Ids:
     return ids[(-logits[ids]).argsort(kind="stable")]
-
-
-def _check_finite(value: float) -> None:
-    if not math.isfinite(value):
-        raise LogitsError(
-            f"the model's logits are not finite ({value}): its file is damaged, or every token "
-            "is forbidden by a logit bias"
-        )

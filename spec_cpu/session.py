@@ -20,6 +20,7 @@ from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.logits import RowOps
 from spec_cpu.progress import Progress, of_seconds
 from spec_cpu.reading import read_prompt
 from spec_cpu.rendering import Rendered, render
@@ -65,6 +66,7 @@ class Session:
         k: int | None,
         rule: str,
         sampling: SamplingParams,
+        row_ops: RowOps,
         seed: int | None,
         system: str | None = None,
         notices: Sequence[str] = (),
@@ -86,12 +88,13 @@ class Session:
         self._turns = Turns(self._free)
         self._context = context
         self._sampling = sampling
+        self._row_ops = row_ops
         self._rng = np.random.default_rng(self.seed)
         self._sequence = KVSequence(context, branches=range(1, context.n_seq))
         self._schedules = Schedules(
             self._sequence,
             self.drafters,
-            Pipeline(sampling),
+            Pipeline(sampling, row_ops),
             k=self.k,
             repeatable=seed is not None,
             recalibrate=recalibrate,
@@ -203,7 +206,7 @@ class Session:
                     self._sequence,
                     drafting,
                     tokens,
-                    pipeline=Pipeline(self._sampling_for(ignore_eos)),
+                    pipeline=Pipeline(self._sampling_for(ignore_eos), self._row_ops),
                     rule=RULES[self.rule],
                     rng=rng,
                     max_tokens=max_tokens,

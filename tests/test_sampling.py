@@ -16,7 +16,8 @@ from spec_cpu.errors import ModelError, UsageError
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling import Distribution, Logits, Pipeline, SamplingParams, point_mass
+from spec_cpu.logits import Logits
+from spec_cpu.sampling import Distribution, Pipeline, SamplingParams, point_mass
 
 OFF = SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0)
 PROMPT = "The history of the bicycle begins in the nineteenth century, when the first"

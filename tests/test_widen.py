@@ -17,7 +17,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.quantize import quantize
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling import Logits
+from spec_cpu.logits import Logits
 
 TOKENS = [tiny.BOS, 5, 8, 13, 21, 4, 9]
 PROMPT = "Explain how a sailing boat can move against the wind."

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from spec_cpu.sampling import Distribution, Ids, Logits, Pipeline
+from spec_cpu.logits import Ids, Logits
+from spec_cpu.sampling import Distribution, Pipeline
 from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import TokenTree
 

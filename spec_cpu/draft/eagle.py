@@ -18,7 +18,8 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.llama.tensors import Tensor
-from spec_cpu.sampling import Logits, Pipeline
+from spec_cpu.logits import Logits
+from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import ROOT, TokenTree
 

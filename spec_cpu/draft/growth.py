@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from spec_cpu.llama.context import Rows
-from spec_cpu.sampling import Ids, Logits, Pipeline
+from spec_cpu.logits import Ids, Logits
+from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule_base import Schedule
 from spec_cpu.tree import ROOT, Paths, TokenTree
 

@@ -11,7 +11,7 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.kernels import Matrix
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import Tensor
-from spec_cpu.sampling import Logits
+from spec_cpu.logits import Logits
 
 _KEPT_BYTES = 32 * 2**20  # of embeddings that need not be worked out again
 

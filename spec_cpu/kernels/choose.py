@@ -13,9 +13,10 @@ from spec_cpu import machine
 from spec_cpu.errors import ContextError, KernelsError, ModelError, UsageError
 from spec_cpu.kernels.build import Build, build
 from spec_cpu.llama.context import Context
-from spec_cpu.llama.kernels import load_kernels
+from spec_cpu.llama.kernels import load_kernels, row_ops
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.logits import NumpyRowOps, RowOps
 from spec_cpu.progress import Progress
 
 Mode = Literal["auto", "on", "off"]
@@ -60,6 +61,11 @@ class Kernels:
         self._fresh = fresh
         self._threads = machine.threads(threads)
         self._build = None if mode == "off" else self._obtain(progress)
+
+    @property
+    def row_ops(self) -> RowOps:
+        """What does the operations on rows of logits."""
+        return NumpyRowOps() if self._build is None else row_ops(self._build.library)
 
     def _obtain(self, progress: Progress | None) -> Build | None:
         try:

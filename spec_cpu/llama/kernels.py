@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu.errors import KernelsError
+from spec_cpu.kernels.logits import NativeRowOps
 
 Rows = NDArray[np.float32]
 
@@ -45,6 +46,11 @@ def load_kernels(library: Path) -> str:
         _register(library)
         _loaded[name] = kernels
     return bytes(_loaded[name].spec_cpu_isa()).decode()
+
+
+def row_ops(library: Path) -> NativeRowOps:
+    """What `library`, which was loaded, does with rows of logits."""
+    return NativeRowOps(_loaded[library.parent.name])
 
 
 @contextmanager

@@ -30,8 +30,9 @@ from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import find_tensor
+from spec_cpu.logits import Logits
 from spec_cpu.pinned import Pinned
-from spec_cpu.sampling import Logits, Pipeline, SamplingParams
+from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.tree import TokenTree
 
 SAMPLES = 4_000
