@@ -34,6 +34,7 @@ _ADVICE = {
 }
 _UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}
 _UNAUTHORIZED = (401, 403)
+_PATIENCE = 5  # seconds for the hub's first answer, unless HF_HUB_ETAG_TIMEOUT says otherwise
 _WITHOUT = (
     "Models with the source 'wheel' (spec-cpu models list) and paths of GGUF files work without it"
 )
@@ -74,6 +75,32 @@ def _check(path: Path, model: Model, report: Progress) -> None:
         raise
 
 
+def _reach(source: HubSource, file: str) -> None:
+    """Ask the hub once. Its client would try for minutes whether it can be reached."""
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+    if constants.HF_HUB_OFFLINE:
+        return
+    timeout = _timeout()
+    try:
+        url = hf_hub_url(source.repo, file, revision=source.revision)
+        get_hf_file_metadata(url, timeout=timeout)
+    except Exception as error:
+        # It can be reached if it answers, be it with an error: the download deals with those.
+        if getattr(error, "response", None) is None:
+            raise
+
+
+def _timeout() -> float:
+    chosen = os.environ.get("HF_HUB_ETAG_TIMEOUT")
+    try:
+        return float(chosen) if chosen else _PATIENCE
+    except ValueError:
+        raise CatalogError(
+            f"HF_HUB_ETAG_TIMEOUT takes a number of seconds, not {chosen!r}: change or unset it"
+        ) from None
+
+
 def _download(source: HubSource, file: str, report: Progress) -> Path:
     from huggingface_hub import hf_hub_download
 
@@ -82,24 +109,24 @@ def _download(source: HubSource, file: str, report: Progress) -> Path:
     options: dict[str, Any] = {"revision": source.revision}
     if "tqdm_class" in signature(hf_hub_download).parameters:  # older releases draw a bar
         options["tqdm_class"] = _bar(label, report)
-    try:
-        with _quiet():
-            return Path(hf_hub_download(source.repo, file, **options))
-    except Exception as error:
-        problem = _problem(error, source, file)
-        if problem is None:
-            raise
-        raise CatalogError(problem) from error
+    with _explained(source, file):
+        _reach(source, file)
+        return Path(hf_hub_download(source.repo, file, **options))
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the hub's client from logging each retry: its error says what matters."""
+def _explained(source: HubSource, file: str) -> Iterator[None]:
+    """One line in place of the client's errors, and of its log of each retry."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         yield
+    except Exception as error:
+        problem = _problem(error, source, file)
+        if problem is None:
+            raise
+        raise CatalogError(problem) from error
     finally:
         logger.setLevel(level)
 

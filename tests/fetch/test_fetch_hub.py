@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +30,10 @@ def hub_error(kind: type[Exception], status: int = 404) -> Exception:
 
 class TestHub:
     PARTS = HubSource("owner/name", "m-00001-of-00002.gguf")
+
+    @pytest.fixture(autouse=True)
+    def reachable(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", lambda *_, **__: None)
 
     @pytest.fixture
     def hub(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -163,3 +169,66 @@ class TestHub:
         before = logging.getLogger("huggingface_hub").level
         fetch(model(HubSource("owner/name", "m.gguf")))
         assert logging.getLogger("huggingface_hub").level == before
+
+
+class TestAnUnreachableHub:
+    """With the hub's own client: it is asked once, and what is wrong is one line."""
+
+    @pytest.fixture
+    def listener(self) -> Iterator[socket.socket]:
+        """A port that nobody answers at: the system takes connections, and that is all."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            yield listener
+
+    def told(self, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> str:
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        monkeypatch.setattr(
+            "huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+            endpoint + "/{repo_id}/resolve/{revision}/{filename}",
+        )
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        # Retries would wait between: there must be none.
+        monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"waits for {seconds} s"))
+        with pytest.raises(CatalogError) as caught:
+            fetch(model(HubSource("owner/name", "m.gguf")))
+        assert_matches(caught.value, f"cannot fetch m.gguf of owner/name from {endpoint}")
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    def test_nobody_listens(
+        self, monkeypatch: pytest.MonkeyPatch, listener: socket.socket
+    ) -> None:
+        port = listener.getsockname()[1]
+        listener.close()
+        assert "refused" in self.told(monkeypatch, f"http://127.0.0.1:{port}").lower()
+
+    def test_no_such_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lookup(*_: object, **__: object) -> None:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+        monkeypatch.setattr("socket.getaddrinfo", lookup)
+        assert "not known" in self.told(monkeypatch, "http://hub.invalid")
+
+    def test_a_hub_that_never_answers(
+        self, monkeypatch: pytest.MonkeyPatch, listener: socket.socket
+    ) -> None:
+        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "0.2")
+        port = listener.getsockname()[1]
+        assert "timed out" in self.told(monkeypatch, f"http://127.0.0.1:{port}").lower()
+
+    def test_a_hub_that_hangs_up(
+        self, monkeypatch: pytest.MonkeyPatch, listener: socket.socket
+    ) -> None:
+        def hang_up() -> None:
+            listener.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        self.told(monkeypatch, f"http://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join()
+
+    def test_a_nonsensical_timeout_is_not_ours(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "soon")
+        with pytest.raises(CatalogError, match="HF_HUB_ETAG_TIMEOUT"):
+            fetch(model(HubSource("owner/name", "m.gguf")))
