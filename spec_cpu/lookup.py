@@ -14,12 +14,13 @@ _MEMORY = 64  # bytes that a byte of text may take: its tokens, and the index of
 
 
 def read_references(files: Sequence[Path], vocab: Vocab, notices: list[str]) -> list[list[int]]:
-    """The tokens of each file; a notice where only the beginning of one is used.
+    """The tokens of each file, all of it text; a notice where only the beginning of one is used.
 
     Raises:
         UsageError: a file cannot be read, is empty, or is not UTF-8 text.
     """
-    return [vocab.tokenize(_read(file, notices), add_special=False) for file in files]
+    texts = (_read(file, notices) for file in files)
+    return [vocab.tokenize(text, add_special=False, parse_special=False) for text in texts]
 
 
 def _read(file: Path, notices: list[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spec_cpu.conversation import read_conversation
 from spec_cpu.errors import UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.model import Model
@@ -27,8 +28,14 @@ class Rendered:
     notice: str | None = None
 
 
-def render(target: Model, before: Sequence[Message] | None, prompt: str) -> Rendered:
+def render(
+    target: Model, before: Sequence[Message] | None, prompt: str, *, special: bool = True
+) -> Rendered:
     """`prompt` after the turns `before`; None: as it is, outside any conversation.
+
+    Args:
+        special: names of control tokens in a prompt outside any conversation are those tokens. In
+            a conversation only the template writes them.
 
     Raises:
         UsageError: an empty prompt.
@@ -37,14 +44,12 @@ def render(target: Model, before: Sequence[Message] | None, prompt: str) -> Rend
         raise UsageError("the prompt is empty: give some text, --file, or standard input")
     vocab = target.vocab
     if before is None:
-        rendered = Rendered(prompt, vocab.tokenize(prompt))
+        rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))
     else:
         template = target.chat_template
-        text = template.render([*before, Message(role="user", content=prompt)])
-        bos = vocab.text(vocab.bos).decode("utf-8", "replace")
-        has_bos = bool(bos) and text.startswith(bos)
-        tokens = vocab.tokenize(text, add_special=not has_bos)
-        text = text.removeprefix(bos)
+        turns = [*before, Message(role="user", content=prompt)]
+        text, tokens = read_conversation(template, vocab, turns)
+        text = text.removeprefix(vocab.text(vocab.bos).decode("utf-8", "replace"))
         rendered = Rendered(text, tokens, template.stops, template.notice)
     if not rendered.tokens:
         raise UsageError("the prompt has no tokens in this model's vocabulary")

@@ -157,6 +157,7 @@ class Session:
         *,
         max_tokens: int = defaults.MAX_TOKENS,
         raw: bool = False,
+        special: bool = True,
         stop: Sequence[str] = (),
         ignore_eos: bool = False,
         k: int | None = None,
@@ -172,6 +173,8 @@ class Session:
             prompt: the user's turn; with `raw` the text to go on with, outside any conversation.
             max_tokens: at most so many tokens.
             raw: no chat template.
+            special: with `raw`: names of control tokens in the text are those tokens. In a
+                conversation they are text, and only the template's own marks are control tokens.
             stop: strings that end the answer; they are not part of it.
             ignore_eos: forbid the tokens that end an answer.
             k: pin k for this answer; 0 decodes plainly. Default: as the session was loaded.
@@ -192,7 +195,7 @@ class Session:
         stream: TextStream | None = None
         try:
             with self._turns.use(this):
-                rendered = self._rendered(prompt, raw=raw)
+                rendered = self._rendered(prompt, raw=raw, special=special)
                 tokens, drafters = rendered.tokens, self._schedules.useful(k)
                 self.finish = "interrupted"
                 self.stats = Stats()
@@ -264,8 +267,11 @@ class Session:
         forbidden = dict.fromkeys(self.target.vocab.end_tokens, -np.inf)
         return replace(self._sampling, logit_bias={**self._sampling.logit_bias, **forbidden})
 
-    def render(self, prompt: str, *, raw: bool = False) -> Rendered:
+    def render(self, prompt: str, *, raw: bool = False, special: bool = True) -> Rendered:
         """`prompt`, the next turn of the conversation, as the target reads it.
+
+        Args:
+            raw, special: as for `generate`.
 
         Raises:
             UsageError: an empty prompt, or a session that was closed.
@@ -273,10 +279,11 @@ class Session:
             ContextError: it does not fit.
         """
         with self._turns.use():
-            return self._rendered(prompt, raw=raw)
+            return self._rendered(prompt, raw=raw, special=special)
 
-    def _rendered(self, prompt: str, *, raw: bool) -> Rendered:
-        rendered = render(self.target, None if raw else self.messages, prompt)
+    def _rendered(self, prompt: str, *, raw: bool, special: bool) -> Rendered:
+        before = None if raw else self.messages
+        rendered = render(self.target, before, prompt, special=special)
         self._notify(rendered.notice)
         if len(rendered.tokens) >= self.n_ctx:
             raise ContextError(

@@ -94,7 +94,10 @@ def write_llama(
     noise_seed: int = 1,
     eos: int = EOS,
     tokens: Sequence[str] | None = None,
+    user_defined: Sequence[str] = (),
     chat_template: str | None = None,
+    add_bos: bool = True,
+    add_eos: bool = False,
     n_pad: int = 0,
     context_length: int | None = None,
     split: bool = False,
@@ -105,7 +108,9 @@ def write_llama(
     - `noise` makes a relative of the model of the same seed: to each matrix gaussian noise is added
       whose standard deviation is `noise` times that of the matrix. `noise_seed` says which noise.
     - `tokens` replaces the default vocabulary, and `n_vocab` then counts for nothing. They must
-      differ from each other: llama.cpp aborts the process on duplicates.
+      differ from each other: llama.cpp aborts the process on duplicates. Those like `<this>` are
+      control tokens, but for the ones in `user_defined`.
+    - `add_bos`, `add_eos`: what the model wants around a text.
     - `n_pad` adds tokens of type "unused" at the end, as real models have them. Their rows are as
       random as the others, so that their probability is not zero; the logits of the tokens before
       them are those of the model without padding.
@@ -116,7 +121,15 @@ def write_llama(
     model = _Model("llama", seed=seed, dtype=dtype, noise=noise, noise_seed=noise_seed)
     model.common(n_embd=n_embd, n_layer=n_layer, n_ctx=context_length or n_ctx)
     model.attention(n_head=n_head, n_head_kv=n_head, n_embd_head=n_embd // n_head, n_ff=n_ff)
-    model.sentencepiece(names, eos=eos, n_pad=n_pad, chat_template=chat_template)
+    model.sentencepiece(
+        names,
+        eos=eos,
+        n_pad=n_pad,
+        user_defined=user_defined,
+        chat_template=chat_template,
+        add_bos=add_bos,
+        add_eos=add_eos,
+    )
     model.ends(len(names) + n_pad, n_embd, scale=scale, embedding_std=_EMBEDDING_STD)
     for layer in range(n_layer):
         block = f"blk.{layer}"
@@ -379,7 +392,10 @@ class _Model:
         *,
         eos: int,
         n_pad: int = 0,
+        user_defined: Sequence[str] = (),
         chat_template: str | None = None,
+        add_bos: bool = True,
+        add_eos: bool = False,
     ) -> None:
         """A SentencePiece vocabulary; earlier tokens merge before later ones."""
         padding = [f"<pad{i}>" for i in range(n_pad)]
@@ -387,12 +403,19 @@ class _Model:
         self.header.add_token_list([*tokens, *padding])
         self.header.add_token_scores([-float(i) for i in range(len(tokens) + n_pad)])
         self.header.add_token_types(
-            [*map(_token_type, tokens), *[gguf.TokenType.UNUSED] * len(padding)]
+            [
+                *(
+                    gguf.TokenType.USER_DEFINED if token in user_defined else _token_type(token)
+                    for token in tokens
+                ),
+                *[gguf.TokenType.UNUSED] * len(padding),
+            ]
         )
         self.header.add_unk_token_id(UNK)
         self.header.add_bos_token_id(BOS)
         self.header.add_eos_token_id(eos)
-        self.header.add_add_bos_token(True)
+        self.header.add_add_bos_token(add_bos)
+        self.header.add_add_eos_token(add_eos)
         if chat_template is not None:
             self.header.add_chat_template(chat_template)
 

@@ -30,6 +30,10 @@ def run(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
     ] = False,
+    no_special: Annotated[
+        bool,
+        typer.Option("--no-special", help="With --raw: names of control tokens are plain text."),
+    ] = False,
     max_tokens: opt.MaxTokens = defaults.MAX_TOKENS,
     stop: opt.Stop = None,
     ignore_eos: opt.IgnoreEos = False,
@@ -72,6 +76,8 @@ def run(
 
     if raw and system:
         raise UsageError("--system needs the chat template: leave out --raw")
+    if no_special and not raw:
+        raise UsageError("--no-special is for --raw: in a conversation nobody's text is special")
     choice = opt.choose_models(target, draft, pair)
     sampling = opt.sampling_params(
         temp=temp,
@@ -107,6 +113,7 @@ def run(
         text,
         max_tokens=max_tokens,
         raw=raw,
+        special=not no_special,
         stop=stop or [],
         ignore_eos=ignore_eos,
     )

@@ -160,7 +160,7 @@ class _Talk:
         self._vocab = context.model.vocab
         self._seed = plan.seed
         self._prompts = [
-            [self._vocab.tokenize(turn, add_special=False) for turn in turns]
+            [self._vocab.tokenize(turn, add_special=False, parse_special=False) for turn in turns]
             for turns in plan.prompts
         ]
         around = len(template.opening) + len(template.to_assistant)

@@ -49,10 +49,8 @@ class Template:
             )
         opening, _, to_assistant = told.partition(_USER)
         to_user = on.partition(_ANSWER)[2].partition(_NEXT)[0]
-        bos = vocab.text(vocab.bos).decode("utf-8", "replace")
-        has_bos = bool(bos) and opening.startswith(bos)
         return cls(
-            vocab.tokenize(opening, add_special=not has_bos),
+            vocab.tokenize(opening),
             vocab.tokenize(to_assistant, add_special=False),
             vocab.tokenize(to_user, add_special=False),
             vocab.end_tokens,

@@ -17,10 +17,13 @@ class Message(TypedDict):
 class ChatTemplate:
     """Renders a conversation, up to where the assistant's answer begins.
 
-    `notice` says when the model's own template is missing or cannot be used.
+    Attributes:
+        source: of the model's own template; empty if it has none.
+        notice: says when that is missing or cannot be used.
     """
 
     def __init__(self, source: str | None, *, bos: str, eos: str) -> None:
+        self.source = source or ""
         self.notice: str | None = None
         self._formatter: Any = None
         if source is None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import codecs
 import ctypes
 from functools import cached_property
+from itertools import repeat
 from typing import Protocol
 
 import llama_cpp
+import numpy as np
 from llama_cpp.llama_cpp import _lib
+from numpy.typing import NDArray
 
 from spec_cpu.errors import UsageError, VocabularyMismatchError
 
 # Called once a token of the vocabulary, so without llama_cpp's wrappers.
 _text_of = _lib.llama_vocab_get_text
 _is_end = _lib.llama_vocab_is_eog
+_attributes_of = _lib.llama_vocab_get_attr
 _no_text = b""
 _SPACE = "\u2581"  # how SentencePiece writes a space
 
@@ -47,23 +51,42 @@ class Vocab:
     def _handle(self) -> int:
         return self._model.vocab_handle
 
-    def tokenize(self, text: str, *, add_special: bool = True) -> list[int]:
-        """Tokens of `text`; markup of special tokens in it is recognised.
+    def tokenize(
+        self, text: str, *, add_special: bool = True, parse_special: bool = True
+    ) -> list[int]:
+        """Tokens of `text`.
 
         Args:
             text: any text.
-            add_special: put what the model wants (a BOS token) before it.
+            add_special: put what the model wants before a text (a BOS token) before it, unless it
+                begins so. Nothing is put behind it, whatever the model wants: an answer follows.
+            parse_special: the names of control tokens in the text are those tokens. Else they are
+                text as any other.
 
         Raises:
             UsageError: the vocabulary has no token for a part of the text.
         """
         self._check_characters(text)
+        tokens = self._tokens(text, add_special=False, parse_special=parse_special)
+        if not add_special or tokens[:1] == self._opening:
+            return tokens
+        return self._opening + tokens
+
+    @cached_property
+    def _opening(self) -> list[int]:
+        """What the model wants before a text: its BOS token, or nothing."""
+        wanted = self._tokens("", add_special=True, parse_special=False)
+        return [self.bos] if self.bos in wanted else []
+
+    def _tokens(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode("utf-8", "surrogatepass")
         size = len(data) + 8
         handle = self._handle
         while True:
             buffer = (ctypes.c_int32 * size)()
-            n = llama_cpp.llama_tokenize(handle, data, len(data), buffer, size, add_special, True)
+            n = llama_cpp.llama_tokenize(
+                handle, data, len(data), buffer, size, add_special, parse_special
+            )
             if n >= 0:
                 return [int(token) for token in buffer[:n]]
             if n == -(2**31):
@@ -109,6 +132,34 @@ class Vocab:
         """The tokens that end an answer (end of generation)."""
         handle = self._handle
         return frozenset(token for token in range(self.n) if _is_end(handle, token))
+
+    @cached_property
+    def controls(self) -> dict[str, int]:
+        """Control tokens (and the one for what is unknown) by name."""
+        return self._named(llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN)
+
+    @cached_property
+    def user_defined(self) -> dict[str, int]:
+        """Tokens by name that llama.cpp finds in any text before it looks at anything else."""
+        return self._named(llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED)
+
+    def _named(self, attribute: int) -> dict[str, int]:
+        tokens = np.flatnonzero(self._attributes & attribute).tolist()
+        names = ((self.text(token).decode("utf-8", "replace"), token) for token in tokens)
+        return {name: token for name, token in names if name}
+
+    def strips_left(self, token: int) -> bool:
+        """Does it swallow the space before it?"""
+        return bool(self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_LSTRIP)
+
+    def strips_right(self, token: int) -> bool:
+        """Does it swallow the space behind it?"""
+        return bool(self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP)
+
+    @cached_property
+    def _attributes(self) -> NDArray[np.int32]:
+        handle, n = self._handle, self.n
+        return np.fromiter(map(_attributes_of, repeat(handle), range(n)), np.int32, n)
 
     @cached_property
     def texts(self) -> list[bytes]:

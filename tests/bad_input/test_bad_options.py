@@ -163,6 +163,7 @@ def test_options_that_contradict_each_other_are_refused(
     refused(call("run", "hi", *pair, "-m", tiny_target), 2, "--pair", "--target")
     refused(call("run", "hi", "-d", tiny_draft), 2, "--draft", "--target")
     refused(call("run", "hi", "-m", tiny_target, "--raw", "--system", "x"), 2, "--system", "--raw")
+    refused(call("run", "hi", "-m", tiny_target, "--no-special"), 2, "--no-special", "--raw")
 
 
 # Memory

@@ -1,0 +1,167 @@
+"""A conversation in tokens: only the chat template's own marks become control tokens.
+
+A vocabulary has tokens such as `<|im_end|>` that a template sets turns apart with. Where a text
+spells one it must stay text: whoever can write a mark can speak for the system, or end the turn in
+which they are quoted.
+
+The template gets texts in which each such name is cut in two by a character that is used nowhere
+else. What comes out whole is then the template's own, wherever it put the texts. A template may
+change them on the way, and make a mark of what was none (`lower`, say): so it is asked again with
+texts that are cut at every character that could begin or end a mark. Where both ways give the same
+marks, the first is right; else the second, in which no text can be part of a mark.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from spec_cpu.llama.chat import ChatTemplate, Message
+from spec_cpu.llama.vocab import Vocab
+
+_SPARE = range(0xE000, 0xF900)  # private use: characters that mean nothing
+_SPACE = " \t\n\v\f\r"  # what llama.cpp strips around some marks
+
+
+def read_conversation(
+    template: ChatTemplate, vocab: Vocab, messages: Sequence[Message]
+) -> tuple[str, list[int]]:
+    """`messages` up to where the next answer begins, as text and as tokens (with a BOS).
+
+    Where no message spells a mark, the tokens are those of the whole text.
+    """
+    marks = _marks(template, vocab, messages)
+    text = template.render(_each(messages, marks.cut_names))
+    if any(marks.edges.search(message["content"]) for message in messages):
+        wary = template.render(_each(messages, marks.cut_edges))
+        if marks.found(wary) != marks.found(text):
+            text = wary
+    return text.replace(marks.cut, ""), marks.tokenize(text)
+
+
+def _each(messages: Sequence[Message], change: Callable[[str], str]) -> list[Message]:
+    return [Message(role=one["role"], content=change(one["content"])) for one in messages]
+
+
+def _marks(template: ChatTemplate, vocab: Vocab, messages: Sequence[Message]) -> _Marks:
+    texts = "\n".join(message["content"] for message in messages)
+    cut = next(one for one in map(chr, _SPARE) if one not in texts and one not in template.source)
+    ids = vocab.controls
+    # Other special tokens are a text's own to use, but for those that the template uses as marks.
+    spelt = {name: i for name, i in vocab.user_defined.items() if name.strip() and name in texts}
+    if spelt:
+        blank = template.render(_each(messages, lambda text: re.sub(r"\S", cut, text)))
+        ids = ids | {name: i for name, i in spelt.items() if name in blank}
+    return _Marks(vocab, ids, cut)
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """The tokens that only a template may write, by name, and the character that cuts names."""
+
+    vocab: Vocab
+    ids: dict[str, int]
+    cut: str
+
+    def cut_names(self, text: str) -> str:
+        """`text` with every mark in it cut, and cut off from what could make one with it."""
+        present = [name for name in self.ids if name in text]
+        if present:
+            begins = f"(?={_any(present)})(.)"
+            text = re.sub(begins, rf"\1{self.cut}", text, flags=re.DOTALL)
+        core = text.strip()
+        if not core:
+            return text
+        before, _, after = text.partition(core)
+        sizes = range(1, min(len(core), self._longest) + 1)
+        inside = len(core) < self._longest and any(core in name for name in self.ids)
+        begins_one = inside or any(_has_prefix(self._forwards, core[-n:]) for n in sizes)
+        ends_one = inside or any(_has_prefix(self._backwards, core[n - 1 :: -1]) for n in sizes)
+        core = core + self.cut * begins_one
+        return before + self.cut * ends_one + core + after
+
+    def cut_edges(self, text: str) -> str:
+        """`text` cut around every character that a mark begins or ends with."""
+        return self.edges.sub(rf"{self.cut}\g<0>{self.cut}", self.cut_names(text))
+
+    @cached_property
+    def edges(self) -> re.Pattern[str]:
+        """The characters that marks begin and end with."""
+        edges = {edge for name in self.ids for end in (name[0], name[-1]) for edge in _cases(end)}
+        return re.compile(_any(sorted(edge for edge in edges if edge.strip())))
+
+    def found(self, text: str) -> list[str]:
+        """The marks in `text`, in order."""
+        return self._split(text)[1::2]
+
+    def tokenize(self, text: str) -> list[int]:
+        """The tokens of `text`. What was cut is text, up to the marks around it."""
+        parts = self._split(text)
+        tokens: list[int] = []
+        run, first = "", True  # a row of parts without a cut: they are tokenized as one
+        for i, part in enumerate(parts):
+            if self.cut not in part:
+                run += part
+                continue
+            tokens += self.vocab.tokenize(run, add_special=first)
+            tokens += self._as_text(self._stripped(part, parts[i - 1 : i], parts[i + 1 : i + 2]))
+            run, first = "", False
+        return tokens + self.vocab.tokenize(run, add_special=first)
+
+    def _split(self, text: str) -> list[str]:
+        """Text, a mark, text, a mark, ... text."""
+        # A mark of one character cannot be cut: beside a cut it is text.
+        present = [name for name in self.ids if len(name) > 1 and name in text]
+        return re.split(f"({_any(present)})", text)
+
+    def _stripped(self, part: str, before: Sequence[str], after: Sequence[str]) -> str:
+        """`part` without the space that the marks around it swallow."""
+        if any(self.vocab.strips_right(self.ids[name]) for name in before):
+            part = part.lstrip(_SPACE)
+        if any(self.vocab.strips_left(self.ids[name]) for name in after):
+            part = part.rstrip(_SPACE)
+        return part
+
+    def _as_text(self, part: str) -> list[int]:
+        whole = self._text_tokens(part.replace(self.cut, ""))
+        if self._own.isdisjoint(whole):
+            return whole
+        # A mark that llama.cpp knows in any text: it does not if its parts come one by one.
+        return [token for piece in part.split(self.cut) for token in self._text_tokens(piece)]
+
+    def _text_tokens(self, text: str) -> list[int]:
+        return self.vocab.tokenize(text, add_special=False, parse_special=False)
+
+    @cached_property
+    def _own(self) -> frozenset[int]:
+        return frozenset(self.ids.values())
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.ids), default=0)
+
+    @cached_property
+    def _forwards(self) -> list[str]:
+        return sorted(self.ids)
+
+    @cached_property
+    def _backwards(self) -> list[str]:
+        return sorted(name[::-1] for name in self.ids)
+
+
+def _has_prefix(names: Sequence[str], prefix: str) -> bool:
+    """Does one of `names`, which are sorted, begin so?"""
+    i = bisect_left(names, prefix)
+    return i < len(names) and names[i].startswith(prefix)
+
+
+def _any(names: Sequence[str]) -> str:
+    """A pattern for any of `names`, the longest first; for nothing where there are none."""
+    return "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
+
+
+def _cases(character: str) -> str:
+    return character + character.lower() + character.upper()
