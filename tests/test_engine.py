@@ -28,7 +28,7 @@ from spec_cpu.schedule_base import Schedule
 from spec_cpu.verify import RULES
 
 N_VOCAB = 8
-SAMPLES = 20_000
+SAMPLES = 5_000
 PROMPT = [tiny.BOS, 4, 5, 3, 6]
 SURE = 1e-4
 

@@ -29,7 +29,7 @@ from spec_cpu.verify import RULES
 from spec_cpu.weigh import Weigher
 
 GREEDY = SamplingParams(temperature=0)
-SAMPLES = 10_000
+SAMPLES = 4_000
 FLAT = Costs(
     passes=tuple(0.01 * (1 + 0.02 * n) for n in range(defaults.MAX_TREE_NODES + 1)),
     draft_step=0.0005,

@@ -25,7 +25,7 @@ from spec_cpu.schedule_base import Outcome, Schedule
 from spec_cpu.tree import ROOT, TokenTree
 from spec_cpu.verify import RULES
 
-SAMPLES = 10_000
+SAMPLES = 4_000
 SHAPE = [ROOT, ROOT, 0, 0, 1, 1]
 FOLLOWS = [[5, 3, 6, 4, 4, 3], [3, 6, 7, 2, 3], [3, 6, 7, 5, 3], [3, 6, 4, 7]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,42 +17,73 @@ app = typer.Typer(
 @app.command()
 def build(
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if it was done.")] = False,
+    isa: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SET",
+            envvar="SPEC_CPU_ISA",
+            help="The instruction set: avx2, avx-vnni, avx-512, avx-512-vnni; default: the best "
+            "of this machine. What SPEC_CPU_ISA says holds for all commands.",
+        ),
+    ] = None,
 ) -> None:
     """Compile them, if that was not done yet."""
     from spec_cpu.kernels.build import build
     from spec_cpu_cli.progress import progress_bar
 
     with progress_bar(show=True) as report:
-        library = build(fresh=fresh, progress=report).library
+        library = build(isa, fresh=fresh, progress=report).library
     print(library)
 
 
 @app.command()
 def status() -> None:
-    """Say whether they can be used here, and where they and the compiler's messages are."""
+    """Say whether they can be used here, where they are, and what runs each format."""
     from spec_cpu import machine
+    from spec_cpu.kernels import isa
     from spec_cpu.kernels.build import find_build
 
     print(f"processor  {machine.processor()}")
+    print(f"sets       {', '.join(each.name for each in isa.available()) or 'none'}")
     try:
         found = find_build()
     except KernelsError as error:
         print(f"kernels    {error}")
         return
+    print(f"kernels    for {found.isa.name}")
     print(f"compiler   {found.compiler} ({found.compiler_version})")
-    built = found.library.is_file()
+    built = found.is_whole()
     print(f"library    {found.library}{'' if built else ' (compiled on first use)'}")
     if found.log.is_file():
         print(f"failed     see {found.log}")
+    elif built:
+        _print_formats(found.library)
+
+
+def _print_formats(library: Path) -> None:
+    from spec_cpu.llama.kernels import formats, load_kernels
+
+    try:
+        instructions = load_kernels(library)
+    except KernelsError as error:
+        print(f"failed     {error}")
+        return
+    for name, fault in formats(library).items():
+        why = f"llama.cpp: the kernel failed its self-test ({fault})" if fault else None
+        print(f"{name:<10} {why or f'kernel for {instructions}: it passed its self-test'}")
+    print("others     llama.cpp: there is no kernel")
 
 
 @app.command()
 def test() -> None:
     """Multiply small random matrices of every format and compare: the check made at each start."""
-    from spec_cpu.kernels.build import build
-    from spec_cpu.llama.kernels import load_kernels
+    from spec_cpu.kernels.ready import ready
+    from spec_cpu.llama.kernels import formats, load_kernels
     from spec_cpu_cli.progress import progress_bar
 
     with progress_bar(show=True) as report:
-        library = build(progress=report).library
+        library = ready(progress=report).library
+    wrong = {name: fault for name, fault in formats(library).items() if fault}
+    if wrong:
+        raise KernelsError("; ".join(f"{name}: {fault}" for name, fault in wrong.items()))
     print(f"ok: {load_kernels(library)}")

@@ -49,8 +49,16 @@ def _fingerprint(model: Model) -> str:
 
 
 @contextmanager
-def locked(target: Path, name: str, report: Progress) -> Iterator[None]:
-    """Be the only process that obtains `target`; waits for the one that is at it."""
+def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iterator[None]:
+    """Be the only process that obtains `target`; waits for the one that is at it.
+
+    Args:
+        to: what both want to do, for `report`.
+        seconds: to wait at most; negative: for as long as it takes.
+
+    Raises:
+        TimeoutError: that was not enough.
+    """
     from filelock import FileLock, Timeout
 
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -60,8 +68,8 @@ def locked(target: Path, name: str, report: Progress) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        report(f"waiting for another process to fetch {name}", 0, None)
-        lock.acquire()
+        report(f"waiting for another process to {to}", 0, None)
+        lock.acquire(timeout=seconds)
     try:
         yield
     finally:

@@ -8,7 +8,8 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -17,17 +18,17 @@ from pathlib import Path
 
 from spec_cpu import machine
 from spec_cpu.errors import KernelsError
-from spec_cpu.fetch.store import cache_dir
+from spec_cpu.fetch.store import cache_dir, locked, staging
+from spec_cpu.kernels import isa as instruction_sets
+from spec_cpu.kernels.isa import InstructionSet
 from spec_cpu.progress import Progress
 
 _SOURCE = Path(__file__).parent / "native"
 _NAME = "libspec_cpu_kernels.so"
 _LOG = "build.log"
-_COMPILERS = ("g++", "c++")  # llama.cpp's threads are GNU OpenMP's, and so must ours be
-_NEEDED = {"avx2", "fma", "f16c"}
+_COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = (
-    *("-std=c++17", "-O3", "-march=native", "-fopenmp"),
-    *("-fPIC", "-shared", "-fvisibility=hidden", "-Wno-psabi"),
+    *("-std=c++17", "-O3", "-mtune=native", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"),
     # GCC 12 may compute the address of a store as null plus an index. It then takes the store for
     # one through a null pointer, which must not happen, so the function for one that changes
     # nothing, and leaves out the calls: packed weights stayed zero. No store of ours is through
@@ -35,7 +36,7 @@ _FLAGS = (
     "-fno-delete-null-pointer-checks",
 )
 _LLAMA_CPP = "llama-cpp-python"
-_TIMEOUT = 600  # seconds
+_TIMEOUT = 600  # seconds that compiling may take, and that another process is waited for
 _OTHER = "stock kernels are used"
 
 
@@ -45,14 +46,26 @@ class Build:
 
     compiler: str
     compiler_version: str
+    isa: InstructionSet
     llama_cpp: Path
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """How its files are compiled."""
+        return (*_FLAGS, *self.isa.flags, f"-I{self.llama_cpp.parent / 'include'}")
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """What it is linked with: by the compiler's flags for it."""
+        # GNU OpenMP whatever the compiler, for its threads are llama.cpp's: see threads.h.
+        return (f"-L{self.llama_cpp / 'lib'}", "-l:libggml-base.so.0", "-l:libgomp.so.1")
 
     @cached_property
     def folder(self) -> Path:
         parts = {
             "source": _source_digest(),
             "compiler": self.compiler_version,
-            "flags": _FLAGS,
+            "flags": [*_FLAGS, *self.isa.flags],
             "processor": [machine.processor(), *machine.instructions()],
             _LLAMA_CPP: version(_LLAMA_CPP),
         }
@@ -64,6 +77,11 @@ class Build:
         return self.folder / _NAME
 
     @property
+    def checksum(self) -> Path:
+        """What the library's SHA-256 was when it was compiled."""
+        return self.library.with_suffix(".sha256")
+
+    @property
     def log(self) -> Path:
         """What the compiler said, if it failed."""
         return self.folder / _LOG
@@ -73,19 +91,27 @@ class Build:
         """Tells this library from any other."""
         return self.folder.name
 
+    def is_whole(self) -> bool:
+        """True if the library is there as it was compiled: to open half of one can be fatal."""
+        try:
+            return _sha256(self.library) == self.checksum.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return False
 
-def find_build() -> Build:
+
+def find_build(isa: str | None = None) -> Build:
     """How the library is built here, and where it is or will be.
+
+    Args:
+        isa: the instruction set; default: what SPEC_CPU_ISA says, or the best of this machine.
 
     Raises:
         KernelsError: not for this processor, or there is no compiler.
+        UsageError: no such instruction set.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         raise KernelsError(f"no kernels for {platform.machine()} processors: {_OTHER}")
-    missing = _NEEDED.difference(machine.instructions())
-    if missing:
-        names = ", ".join(sorted(missing))
-        raise KernelsError(f"this processor lacks {names}, which the kernels need: {_OTHER}")
+    chosen = instruction_sets.choose(isa)
     compiler, said = _find_compiler()
     spec = find_spec("llama_cpp")
     try:
@@ -94,64 +120,97 @@ def find_build() -> Build:
         spec = None
     if spec is None or spec.origin is None:
         raise KernelsError(f"{_LLAMA_CPP} is not installed as a package: {_OTHER}")
-    return Build(compiler, said, Path(spec.origin).parent)
+    return Build(compiler, said, chosen, Path(spec.origin).parent)
 
 
-def build(*, fresh: bool = False, progress: Progress | None = None) -> Build:
-    """Compile the library unless it is there; the result may be loaded.
+def build(
+    isa: str | None = None, *, fresh: bool = False, progress: Progress | None = None
+) -> Build:
+    """Find how the library is built here, and `make` it.
 
-    Processes that start at once each compile in a folder of their own; whoever is last puts the
-    same library in place again, in one step.
+    Raises:
+        KernelsError: as `find_build` and `make`.
+        UsageError: as `find_build`.
+    """
+    return make(find_build(isa), fresh=fresh, progress=progress)
+
+
+def make(found: Build, *, fresh: bool = False, progress: Progress | None = None) -> Build:
+    """Compile the library unless it is there, as it was compiled; the result may be loaded.
+
+    Of processes that start at once one compiles and the others wait for it.
 
     Args:
         fresh: compile even if it is there.
 
     Raises:
-        KernelsError: as `find_build`, or it could not be compiled or stored; says why.
+        KernelsError: it could not be compiled or stored; says why.
     """
-    found = find_build()
-    if found.library.is_file() and not fresh:
+    report = progress or (lambda *_: None)
+    if not fresh and _is_done(found):
         return found
-    if found.log.is_file() and not fresh:
-        raise KernelsError(_did_not_compile(found))
-    if progress is not None:
-        progress("compiling the kernels for this machine (once)", 0, None)
-    try:
-        found.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=found.folder) as folder:
-            compiled = Path(folder) / _NAME
-            _compile(found, compiled)
-            os.replace(compiled, found.library)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise KernelsError(f"cannot store kernels in {found.folder} ({reason}): {_OTHER}") from None
+    with _storing(found, report):
+        if fresh or not _is_done(found):  # else another process did it meanwhile
+            report("compiling the kernels for this machine (once)", 0, None)
+            with staging(found.library) as folder:
+                compiled = folder / _NAME
+                _compile(found, compiled)
+                found.checksum.write_text(_sha256(compiled), encoding="utf-8")
+                os.replace(compiled, found.library)
     return found
 
 
+def give_up(on: Build, reason: str) -> KernelsError:
+    """Remember that this build is of no use here, so that later starts do not try it again."""
+    with suppress(OSError):
+        on.log.write_text(reason, encoding="utf-8")
+    return _failed(on)
+
+
+def _is_done(found: Build) -> bool:
+    if found.log.is_file():
+        raise _failed(found)
+    return found.is_whole()
+
+
+@contextmanager
+def _storing(found: Build, report: Progress) -> Iterator[None]:
+    """Be the only process that writes to the folder of `found`."""
+    try:
+        with locked(found.library, "compile the kernels", report, seconds=_TIMEOUT):
+            yield
+    except TimeoutError:
+        raise KernelsError(
+            f"another process has been compiling the kernels for {_TIMEOUT} s: {_OTHER}"
+        ) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise KernelsError(f"cannot store kernels in {found.folder} ({reason}): {_OTHER}") from None
+
+
 def _compile(to: Build, output: Path) -> None:
-    command = [
-        to.compiler,
-        *_FLAGS,
-        f"-I{to.llama_cpp.parent / 'include'}",
-        *map(str, sorted(_SOURCE.glob("*.cpp"))),
-        *("-o", str(output), f"-L{to.llama_cpp / 'lib'}", "-l:libggml-base.so.0"),
-    ]
+    sources = map(str, sorted(_SOURCE.glob("*.cpp")))
+    command = [to.compiler, *to.flags, "-shared", *sources, "-o", str(output), *to.libraries]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT, check=False
+            command,
+            env={**os.environ, "TMPDIR": str(output.parent)},  # gone with it, however this ends
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
         )
         said, failed = done.stderr, done.returncode != 0
     except subprocess.TimeoutExpired:
         said, failed = f"no end after {_TIMEOUT} s", True
     if failed:
-        to.log.write_text(f"{' '.join(command)}\n{said}", encoding="utf-8")
-        raise KernelsError(_did_not_compile(to))
+        raise give_up(to, f"{' '.join(command)}\n{said}")
     to.log.unlink(missing_ok=True)
 
 
-def _did_not_compile(to: Build) -> str:
+def _failed(build: Build) -> KernelsError:
     again = "`spec-cpu kernels build --fresh` tries again"
-    return f"the kernels did not compile (see {to.log}): {_OTHER}; {again}"
+    return KernelsError(f"the kernels could not be built (see {build.log}): {_OTHER}; {again}")
 
 
 def _find_compiler() -> tuple[str, str]:
@@ -168,8 +227,9 @@ def _find_compiler() -> tuple[str, str]:
         except (OSError, subprocess.SubprocessError):
             continue
         return path, done.stdout.partition("\n")[0]
-    wanted = f"CXX is {chosen}, which does not run" if chosen else "no C++ compiler (g++) was found"
-    raise KernelsError(f"{wanted}: {_OTHER}; install one (Debian: apt install g++)")
+    names = "g++ or clang++"
+    wanted = f"CXX is {chosen}, which does not run" if chosen else f"no C++ compiler ({names})"
+    raise KernelsError(f"{wanted}: {_OTHER}; install one (Debian, Ubuntu: apt install g++)")
 
 
 def _source_digest() -> str:
@@ -177,3 +237,7 @@ def _source_digest() -> str:
     for file in sorted(_SOURCE.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -11,9 +11,10 @@ from typing import Literal, get_args
 
 from spec_cpu import machine
 from spec_cpu.errors import ContextError, KernelsError, ModelError, UsageError
-from spec_cpu.kernels.build import Build, build
+from spec_cpu.kernels.build import Build
+from spec_cpu.kernels.ready import ready, said_today
 from spec_cpu.llama.context import Context
-from spec_cpu.llama.kernels import load_kernels, row_ops
+from spec_cpu.llama.kernels import formats, row_ops
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.logits import NumpyRowOps, RowOps
@@ -47,10 +48,11 @@ class Kernels:
             fresh: time models again that were timed before.
 
         Attributes:
-            notice: why there are none, if there are none but were asked for.
+            notice: why there are none, if there are none but were asked for, or for which formats
+                there are none. In mode `auto` it is said once a day that there are none.
 
         Raises:
-            UsageError: no such mode.
+            UsageError: no such mode, or no such instruction set as SPEC_CPU_ISA says.
         """
         if mode == "auto":
             mode = os.environ.get("SPEC_CPU_KERNELS", mode)
@@ -69,12 +71,18 @@ class Kernels:
 
     def _obtain(self, progress: Progress | None) -> Build | None:
         try:
-            found = build(progress=progress)
-            load_kernels(found.library)
-            return found
+            found = ready(progress=progress)
         except KernelsError as error:
-            self.notice = str(error)
+            if not (self._mode == "auto" and said_today(str(error))):
+                self.notice = str(error)
             return None
+        wrong = [name for name, fault in formats(found.library).items() if fault]
+        if wrong:
+            self.notice = (
+                f"the kernels for {', '.join(wrong)} failed their self-test: stock ones are used "
+                "for these; `spec-cpu kernels status` says more"
+            )
+        return found
 
     def library_for(self, model: Path, progress: Progress | None = None) -> Path | None:
         """The library to load `model` with, or None for stock kernels; `notice` may say why.

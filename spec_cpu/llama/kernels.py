@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from spec_cpu.errors import KernelsError
 from spec_cpu.kernels.logits import NativeRowOps
+from spec_cpu.llama import log  # noqa: F401 (keeps what llama.cpp says off the terminal)
 
 Rows = NDArray[np.float32]
 
@@ -22,6 +23,11 @@ _MESSAGE_BYTES = 256
 _TESTED = "0.3.36"  # of llama-cpp-python, as pinned in pyproject.toml
 _loading = Lock()
 _loaded: dict[str, ctypes.CDLL] = {}  # by the build's name; llama.cpp keeps a backend for good
+_faults: dict[str, dict[str, str | None]] = {}  # likewise
+
+
+class UnusableLibraryError(KernelsError):
+    """The file cannot be opened, or is not a library of kernels."""
 
 
 def load_kernels(library: Path) -> str:
@@ -33,19 +39,30 @@ def load_kernels(library: Path) -> str:
         The instructions that it was built for.
 
     Raises:
-        KernelsError: it cannot be opened, multiplies wrongly, is not for this llama.cpp, or another
+        UnusableLibraryError: it cannot be opened.
+        KernelsError: it multiplies every format wrongly, is not for this llama.cpp, or another
             build was loaded before.
     """
     name = library.parent.name
     if name not in _loaded:
         kernels = _open(library)
         _check_layouts(kernels)
-        _check(kernels)
+        faults = _check(kernels)
         if _loaded:
             raise KernelsError("another build of the kernels is loaded here: start anew")
         _register(library)
         _loaded[name] = kernels
+        _faults[name] = faults
     return bytes(_loaded[name].spec_cpu_isa()).decode()
+
+
+def formats(library: Path) -> dict[str, str | None]:
+    """The formats of weights that `library`, which was loaded, has a kernel for.
+
+    Returns:
+        For each what is wrong with its kernel, and llama.cpp's is used; None: nothing is.
+    """
+    return _faults[library.parent.name]
 
 
 def row_ops(library: Path) -> NativeRowOps:
@@ -106,24 +123,30 @@ class Matrix:
 def _open(library: Path) -> ctypes.CDLL:
     try:
         kernels = ctypes.CDLL(str(library))
-    except OSError as error:
-        raise KernelsError(
+        _declare(kernels)
+    except (OSError, AttributeError) as error:
+        raise UnusableLibraryError(
             f"cannot load {library} ({error}): stock kernels are used; "
             "`spec-cpu kernels build --fresh` makes it anew"
         ) from None
+    return kernels
+
+
+def _declare(kernels: ctypes.CDLL) -> None:
+    pointer, size, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
     kernels.spec_cpu_accept.argtypes = [ctypes.c_bool]
     kernels.spec_cpu_accept.restype = None
-    kernels.spec_cpu_isa.restype = ctypes.c_char_p
-    kernels.spec_cpu_check_layouts.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    kernels.spec_cpu_self_test.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    kernels.spec_cpu_isa.restype = text
+    kernels.spec_cpu_check_layouts.argtypes = [text, ctypes.c_size_t]
+    kernels.spec_cpu_format.argtypes = [ctypes.c_int]
+    kernels.spec_cpu_format.restype = text
+    kernels.spec_cpu_self_test.argtypes = [ctypes.c_int, text, ctypes.c_size_t]
     kernels.spec_cpu_matrix.argtypes = [pointer, size, size]
     kernels.spec_cpu_matrix.restype = pointer
     kernels.spec_cpu_matrix_free.argtypes = [pointer]
     kernels.spec_cpu_matrix_free.restype = None
     kernels.spec_cpu_matrix_multiply.argtypes = [pointer, pointer, size, pointer]
     kernels.spec_cpu_matrix_multiply.restype = None
-    return kernels
 
 
 def _check_layouts(kernels: ctypes.CDLL) -> None:
@@ -136,11 +159,17 @@ def _check_layouts(kernels: ctypes.CDLL) -> None:
         )
 
 
-def _check(kernels: ctypes.CDLL) -> None:
+def _check(kernels: ctypes.CDLL) -> dict[str, str | None]:
+    """What is wrong with the kernel of each format; the library leaves out one that fails."""
     message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-    if kernels.spec_cpu_self_test(message, len(message)):
-        reason = message.value.decode("utf-8", "replace")
-        raise KernelsError(f"the kernels failed their self-test ({reason}): stock ones are used")
+    faults: dict[str, str | None] = {}
+    while name := kernels.spec_cpu_format(len(faults)):
+        failed = kernels.spec_cpu_self_test(len(faults), message, len(message))
+        faults[name.decode()] = message.value.decode("utf-8", "replace") if failed else None
+    if all(faults.values()):
+        why = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
+        raise KernelsError(f"the kernels failed their self-test ({why}): stock ones are used")
+    return faults
 
 
 def _register(library: Path) -> None:

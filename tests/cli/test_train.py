@@ -166,7 +166,7 @@ def test_prompts_of_ones_own(train: Train, target: Path, tmp_path: Path) -> None
 
 
 def test_hours_say_when_to_stop(train: Train, target: Path) -> None:
-    done = train(target, "--hours", "0.002", "--json")
+    done = train(target, "--hours", "0.0005", "--json")
     assert done.code == 0, done.err
     assert 1.0 <= done.json["epochs"] <= 40.0
 

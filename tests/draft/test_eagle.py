@@ -35,7 +35,7 @@ from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.tree import TokenTree
 
-SAMPLES = 4_000
+SAMPLES = 3_000
 PATHS = 4
 NEARLY = 0.05  # of log probabilities
 

@@ -33,7 +33,7 @@ from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline, SamplingParams
 from spec_cpu.tree import ROOT
 
-SAMPLES = 6_000
+SAMPLES = 4_000
 
 start = partial(test_engine.start, k=5)
 

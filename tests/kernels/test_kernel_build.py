@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep, time
+from typing import cast
 
 import pytest
 import tiny
@@ -16,14 +20,46 @@ from spec_cpu_cli.main import main
 import spec_cpu
 from spec_cpu import machine
 from spec_cpu.errors import KernelsError, UsageError
+from spec_cpu.fetch.store import locked
 from spec_cpu.kernels import build as build_module
-from spec_cpu.kernels.build import build, find_build
+from spec_cpu.kernels import ready as ready_module
+from spec_cpu.kernels.build import Build, build, find_build
 from spec_cpu.kernels.choose import Kernels
+from spec_cpu.llama.kernels import _check as check_formats
 from spec_cpu.llama.kernels import load_kernels
+from spec_cpu.llama.quantize import quantize
 
-COMPILE = (
+USE = (
     "from spec_cpu.kernels.choose import Kernels; k = Kernels('on'); assert not k.notice, k.notice"
 )
+
+# Arguments: the folder of the sources, a model in Q6_K, one in Q8_0.
+WRONG = """
+import sys
+from pathlib import Path
+from spec_cpu_cli.kernels import status
+from spec_cpu.kernels import build
+from spec_cpu.kernels.choose import Kernels
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence
+
+build._SOURCE = Path(sys.argv[1])
+build._FLAGS = tuple(flag.replace("-O3", "-O1") for flag in build._FLAGS)
+
+
+def logits(file, library):
+    with Model(file, kernels=library) as model, Context(model, n_ctx=64) as context:
+        return KVSequence(context).score([260, 261, 262]).copy()
+
+
+kernels = Kernels("on")
+assert "for q6_K failed their self-test" in kernels.notice, kernels.notice
+q6_k, q8_0 = map(Path, sys.argv[2:])
+same = [(logits(f, kernels.library_for(f)) == logits(f, None)).all() for f in (q6_k, q8_0)]
+assert same == [True, False], same
+status()
+"""
 
 
 @pytest.fixture
@@ -57,19 +93,119 @@ def notice_of(model: Path) -> str:
         return " ".join(session.notices)
 
 
-def test_it_is_compiled_once(empty_cache: Path) -> None:
+@pytest.fixture
+def copier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copier:
+    """A compiler that hands out what was compiled before, and works in an empty cache."""
+    real = build()
+    made = Copier(tmp_path, real)
+    monkeypatch.setenv("CXX", str(made.script))
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path / "cache"))
+    return made
+
+
+class Copier:
+    def __init__(self, folder: Path, real: Build) -> None:
+        self.script = folder / "copies"
+        self._runs = folder / "runs"
+        self._real = real
+        self.takes(0)
+
+    def takes(self, seconds: float, library: Path | None = None) -> None:
+        """From now on it is as slow as this, and hands out that."""
+        copied = library or self._real.library
+        self.script.write_text(
+            f"""#!/bin/sh
+            [ "$1" = --version ] && echo "{self._real.compiler_version}" && exit
+            echo run >> {self._runs}
+            sleep {seconds}
+            while [ "$1" != -o ]; do shift; done
+            cp {copied} "$2"
+            """
+        )
+        self.script.chmod(0o755)
+
+    @property
+    def runs(self) -> int:
+        return len(self._runs.read_text().split()) if self._runs.exists() else 0
+
+
+def visible(folder: Path) -> list[str]:
+    """The files there, but for the lock."""
+    return sorted(file.name for file in folder.iterdir() if not file.name.endswith(".lock"))
+
+
+def test_it_is_compiled_once(copier: Copier) -> None:
     said: list[str] = []
     found = build(progress=lambda label, *_: said.append(label))
-    stamp = found.library.stat().st_mtime_ns
     assert len(said) == 1
-    assert build(progress=lambda label, *_: said.append(label)).library.stat().st_mtime_ns == stamp
-    assert len(said) == 1
-    assert [file.name for file in found.folder.iterdir()] == [found.library.name]
+    build(progress=lambda label, *_: said.append(label))
+    assert len(said) == copier.runs == 1
+    assert visible(found.folder) == sorted([found.library.name, found.checksum.name])
 
 
-def test_two_processes_at_once(empty_cache: Path) -> None:
-    children = [subprocess.Popen([sys.executable, "-c", COMPILE]) for _ in range(2)]
-    assert [child.wait(timeout=300) for child in children] == [0, 0]
+def test_of_two_processes_at_once_one_compiles(copier: Copier) -> None:
+    copier.takes(1)
+    children = [subprocess.Popen([sys.executable, "-c", USE]) for _ in range(2)]
+    assert [child.wait(timeout=100) for child in children] == [0, 0]
+    assert copier.runs == 1
+
+
+def test_a_process_that_was_killed_leaves_nothing(copier: Copier) -> None:
+    copier.takes(1000)
+    child = subprocess.Popen([sys.executable, "-c", USE], start_new_session=True)
+    try:
+        while not copier.runs:
+            assert child.poll() is None
+            sleep(0.01)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    folder = find_build().folder
+    assert visible(folder), "nothing was left: this shows nothing"
+    copier.takes(0)
+    found = build()
+    assert visible(folder) == sorted([found.library.name, found.checksum.name])
+
+
+def test_another_process_is_not_waited_for_without_end(
+    copier: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build_module, "_TIMEOUT", 0.1)
+    said: list[str] = []
+    with (
+        locked(find_build().library, "compile", lambda *_: None),
+        pytest.raises(KernelsError, match="another process"),
+    ):
+        build(progress=lambda label, *_: said.append(label))
+    assert "waiting" in said[0]
+    assert not copier.runs
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "another", "no checksum"])
+def test_a_library_that_is_damaged_is_made_anew(damage: str, copier: Copier) -> None:
+    found = build()
+    whole = found.library.read_bytes()
+    if damage == "no checksum":
+        found.checksum.unlink()
+    elif damage == "another":
+        shutil.copy(found.llama_cpp / "lib" / "libggml-base.so.0", found.library)
+    else:
+        content = {"truncated": whole[: len(whole) // 2], "garbage": b"no library", "empty": b""}
+        found.library.write_bytes(content[damage])
+    assert Kernels("on").notice is None
+    assert found.library.read_bytes() == whole
+    assert copier.runs == 2
+
+
+def test_a_library_that_cannot_be_opened_is_made_anew_once(copier: Copier, tmp_path: Path) -> None:
+    """It may be as it was compiled, and yet lack what it is linked with."""
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(b"no library")
+    copier.takes(0, broken)
+    for _ in range(2):
+        child = subprocess.run([sys.executable, "-c", USE], capture_output=True, check=False)
+        assert str(find_build().log) in child.stderr.decode()
+        assert copier.runs == 2
 
 
 @pytest.mark.usefixtures("empty_cache", "compiler")
@@ -96,6 +232,27 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, empty_cache: Path, model: 
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(empty_cache))
     assert "no C++ compiler" in notice_of(model)
+    assert "apt install g++" in notice_of(model), "who asks for kernels is told every time"
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_missing_compiler_is_told_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.delenv("SPEC_CPU_KERNELS")
+    assert "no-such-compiler" in str(Kernels("auto").notice)
+    assert Kernels("auto").notice is None
+    tomorrow = time() + 86_401
+    monkeypatch.setattr(ready_module, "time", lambda: tomorrow)
+    assert "no-such-compiler" in str(Kernels("auto").notice)
+
+
+def test_clang_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    clang = tmp_path / "clang++"
+    clang.write_text("#!/bin/sh\necho clang 1.0\n")
+    clang.chmod(0o755)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_build().compiler == str(clang)
 
 
 def test_a_cache_that_cannot_be_written_to(
@@ -124,24 +281,46 @@ def test_another_processor_does_not_get_this_ones_library(monkeypatch: pytest.Mo
     assert find_build().library != here
 
 
-def test_a_library_that_is_damaged(empty_cache: Path, model: Path) -> None:
-    found = find_build()
-    found.folder.mkdir(parents=True)
-    found.library.write_bytes(b"not a library")
-    assert "cannot load" in notice_of(model)
-
-
-def test_a_library_that_multiplies_wrongly(
-    empty_cache: Path, model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.slow
+def test_a_format_that_is_multiplied_wrongly_is_left_to_llama_cpp(
+    empty_cache: Path, models: Path, tmp_path: Path
 ) -> None:
-    source = Path(build_module.__file__).parent / "native"
+    """The others are not, and a line names it. In a process of its own, for one has one library."""
     wrong = tmp_path / "wrong"
-    shutil.copytree(source, wrong)
+    shutil.copytree(Path(build_module.__file__).parent / "native", wrong)
     formats = (wrong / "formats.h").read_text()
-    assert "every_float(-ZERO)" in formats
-    (wrong / "formats.h").write_text(formats.replace("every_float(-ZERO)", "every_float(ZERO)"))
-    monkeypatch.setattr(build_module, "_SOURCE", wrong)
-    assert "self-test" in notice_of(model)
+    scale_of_q6_k = "put_half(header, lane, source + 208)"
+    assert formats.count(scale_of_q6_k) == 1
+    changed = formats.replace(scale_of_q6_k, "put_half(header, lane, source + 206)")
+    (wrong / "formats.h").write_text(changed)
+    original = tiny.write_llama(models / "wrong.gguf", n_vocab=320, n_embd=256, n_ff=256)
+    files = [original.with_stem(f"wrong-{name}") for name in ("Q6_K", "Q8_0")]
+    for file in files:
+        quantize(original, file, file.stem.removeprefix("wrong-"))
+    done = subprocess.run(
+        [sys.executable, "-c", WRONG, str(wrong), *map(str, files)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "q6_K       llama.cpp: the kernel failed its self-test (off by" in done.stdout
+    assert "q8_0       kernel for " in done.stdout
+
+
+def test_no_format_is_multiplied_rightly() -> None:
+    class Wrong:
+        @staticmethod
+        def spec_cpu_format(i: int) -> bytes | None:
+            return [b"q4_0", b"q8_0", None][i]
+
+        @staticmethod
+        def spec_cpu_self_test(i: int, message: ctypes.Array[ctypes.c_char], size: int) -> int:
+            message.value = b"off by 3"
+            return 1
+
+    with pytest.raises(KernelsError, match=r"q4_0: off by 3; q8_0: off by 3"):
+        check_formats(cast(ctypes.CDLL, Wrong()))
 
 
 def test_a_model_that_fills_the_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,5 +285,17 @@ EXPORTED void spec_cpu_accept(bool accept) { accepting = accept; }
 // The instructions that the library was built for.
 EXPORTED const char * spec_cpu_isa() { return isa(); }
 
-// Multiplies small random matrices of every format. Returns 0, or 1 and what went wrong in `message`.
-EXPORTED int spec_cpu_self_test(char * message, size_t size) { return self_test(message, size) ? 0 : 1; }
+// The name of a format that there is a kernel for, by number; nullptr after the last.
+EXPORTED const char * spec_cpu_format(int i) {
+    const ggml_type type = all_kernels()[i].type;
+    return type == GGML_TYPE_COUNT ? nullptr : ggml_type_name(type);
+}
+
+// Multiplies small random matrices of that format. Returns 0; or 1, and what went wrong in `message`:
+// matrices of the format are left to stock ggml then.
+EXPORTED int spec_cpu_self_test(int i, char * message, size_t size) {
+    const Kernel & kernel = all_kernels()[i];
+    if (self_test(kernel, message, size)) return 0;
+    decline(kernel.type);
+    return 1;
+}

@@ -1,12 +1,11 @@
 #include "graph.h"
 
-#include <omp.h>
-
 #include <algorithm>
 
 #include "attention.h"
 #include "ggml-backend.h"
 #include "rows.h"
+#include "threads.h"
 
 namespace spec_cpu {
 
@@ -69,20 +68,17 @@ void Runner::plan(ggml_cgraph * graph) {
 void Runner::run(ggml_cgraph * graph) {
     plan(graph);
     if (steps_.empty()) return;
-#pragma omp parallel num_threads(threads_)
-    run_thread(omp_get_thread_num());
+    in_threads(threads_, [this] { run_thread(omp_get_thread_num()); });
 }
 
 void Runner::run_thread(int thread) {
     for (Step & step : steps_) {
-        if (step.wait) {
-#pragma omp barrier
-        }
+        if (step.wait) GOMP_barrier();
         switch (step.op->op) {
             case GGML_OP_MUL_MAT:
                 if (step.prepare) {
                     prepare(step.op, thread);
-#pragma omp barrier
+                    GOMP_barrier();
                 }
                 multiply(step);
                 break;

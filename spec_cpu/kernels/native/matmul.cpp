@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cfloat>
 #include <utility>
 
 #include "formats.h"
+#include "threads.h"
 
 namespace spec_cpu {
 
@@ -181,16 +183,17 @@ void pack_float_group(const uint16_t * source, int64_t k, uint16_t * packed) {
 }
 
 template <class F> void pack(const void * source, int64_t k, int64_t rows, void * packed) {
-#pragma omp parallel for
-    for (int64_t g = 0; g < rows / LANES; g++) {
-        uint8_t * to = static_cast<uint8_t *>(packed) + g * group_bytes<F>(k);
-        if constexpr (is_float<F>)
-            pack_float_group(
-                static_cast<const uint16_t *>(source) + g * LANES * k, k, reinterpret_cast<uint16_t *>(to));
-        else
-            pack_group<F>(
-                static_cast<const uint8_t *>(source) + g * LANES * (k / F::COLUMNS) * F::SOURCE_BYTES, k, to);
-    }
+    in_threads(0, [=] {
+        for (int64_t g = omp_get_thread_num(); g < rows / LANES; g += omp_get_num_threads()) {
+            uint8_t * to = static_cast<uint8_t *>(packed) + g * group_bytes<F>(k);
+            if constexpr (is_float<F>)
+                pack_float_group(
+                    static_cast<const uint16_t *>(source) + g * LANES * k, k, reinterpret_cast<uint16_t *>(to));
+            else
+                pack_group<F>(
+                    static_cast<const uint8_t *>(source) + g * LANES * (k / F::COLUMNS) * F::SOURCE_BYTES, k, to);
+        }
+    });
 }
 
 template <class F> constexpr Kernel kernel(ggml_type type) {
@@ -241,15 +244,20 @@ void quantize(const float * x, QuantizedBlock & out) {
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(out.q), _mm256_permutevar8x32_epi32(bytes, order));
 }
 
+std::atomic<bool> declined[GGML_TYPE_COUNT];
+
 }  // namespace
 
 const Kernel * all_kernels() { return KERNELS; }
 
 const Kernel * find_kernel(ggml_type type, int64_t k, int64_t rows) {
     for (const Kernel * kernel = KERNELS; kernel->type != GGML_TYPE_COUNT; kernel++)
-        if (kernel->type == type) return k % kernel->columns == 0 && rows % LANES == 0 ? kernel : nullptr;
+        if (kernel->type == type)
+            return k % kernel->columns == 0 && rows % LANES == 0 && !declined[type] ? kernel : nullptr;
     return nullptr;
 }
+
+void decline(ggml_type type) { declined[type] = true; }
 
 int lanes() { return LANES; }
 const char * isa() { return ISA; }

@@ -27,11 +27,17 @@ struct Kernel {
         float * y, size_t stride);
 };
 
+// Visible from outside, as what is declared to the end is: the laws are checked on the library itself.
+#pragma GCC visibility push(default)
+
 // The kernel for a matrix, or nullptr where there is none: stock ggml multiplies it then.
 const Kernel * find_kernel(ggml_type type, int64_t k, int64_t rows);
 
 // Every kernel there is; the last one has type GGML_TYPE_COUNT.
 const Kernel * all_kernels();
+
+// From now on there is no kernel for matrices of this type.
+void decline(ggml_type type);
 
 int lanes();
 const char * isa();
@@ -41,5 +47,7 @@ size_t activation_bytes(bool quantized, int64_t k, int64_t n);
 
 // Makes column j of n ready. NaN or infinity in x leaves no result of the column finite.
 void prepare_column(bool quantized, const float * x, int64_t k, int64_t j, int64_t n, uint8_t * activations);
+
+#pragma GCC visibility pop
 
 }  // namespace spec_cpu
