@@ -99,11 +99,12 @@ class Build:
             return False
 
 
-def find_build(isa: str | None = None) -> Build:
+def find_build(isa: str | None = None, compiler: str | None = None) -> Build:
     """How the library is built here, and where it is or will be.
 
     Args:
         isa: the instruction set; default: what SPEC_CPU_ISA says, or the best of this machine.
+        compiler: default: what CXX says, or one that is found.
 
     Raises:
         KernelsError: not for this processor, or there is no compiler.
@@ -112,7 +113,7 @@ def find_build(isa: str | None = None) -> Build:
     if platform.machine() not in ("x86_64", "AMD64"):
         raise KernelsError(f"no kernels for {platform.machine()} processors: {_OTHER}")
     chosen = instruction_sets.choose(isa)
-    compiler, said = _find_compiler()
+    compiler, said = _find_compiler(compiler or os.environ.get("CXX"))
     spec = find_spec("llama_cpp")
     try:
         version(_LLAMA_CPP)
@@ -213,9 +214,8 @@ def _failed(build: Build) -> KernelsError:
     return KernelsError(f"the kernels could not be built (see {build.log}): {_OTHER}; {again}")
 
 
-def _find_compiler() -> tuple[str, str]:
+def _find_compiler(chosen: str | None) -> tuple[str, str]:
     """A C++ compiler, and what it calls itself."""
-    chosen = os.environ.get("CXX")
     for name in (chosen,) if chosen else _COMPILERS:
         path = shutil.which(name)
         if path is None:
@@ -228,7 +228,7 @@ def _find_compiler() -> tuple[str, str]:
             continue
         return path, done.stdout.partition("\n")[0]
     names = "g++ or clang++"
-    wanted = f"CXX is {chosen}, which does not run" if chosen else f"no C++ compiler ({names})"
+    wanted = f"{chosen} (see CXX) does not run" if chosen else f"no C++ compiler ({names})"
     raise KernelsError(f"{wanted}: {_OTHER}; install one (Debian, Ubuntu: apt install g++)")
 
 

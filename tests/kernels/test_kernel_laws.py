@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import spec_cpu.kernels
+from spec_cpu import machine
 from spec_cpu.errors import KernelsError
 from spec_cpu.kernels import isa
 from spec_cpu.kernels.build import Build, find_build, make
@@ -33,34 +36,49 @@ SETS = {  # and what the library says that it was compiled for
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
-def test_laws(name: str, compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = found_for(name, compiler, monkeypatch)
+def test_laws(name: str, compiler: str, tmp_path: Path) -> None:
+    found = found_for(name, compiler)
     library = make(found).library
     program = tmp_path / "laws"
     compile_laws(found, [*found.flags, "-O1", str(LAWS), str(library)], program)
     assert_laws(program, SETS[name], ROUNDS)
 
 
+@pytest.fixture(scope="module")
+def sanitized(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str], Future[Path]]]:
+    """What compiles the laws for a set; all are begun at once, for that takes longest."""
+    folder = tmp_path_factory.mktemp("sanitized")
+    sources = list(map(str, [*NATIVE.glob("*.cpp"), LAWS]))
+
+    def compiled(name: str) -> Path:
+        found = found_for(name, "g++")
+        compile_laws(found, [*found.flags, "-O1", *SANITIZERS, *sources], folder / name)
+        return folder / name
+
+    pool = ThreadPoolExecutor(machine.physical_cores())
+    begun = {name: pool.submit(compiled, name) for name in SETS}
+    yield begun.__getitem__
+    pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_laws_with_sanitizers(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = found_for(name, "g++", monkeypatch)
-    program = tmp_path / "laws"
-    sources = map(str, [*NATIVE.glob("*.cpp"), LAWS])
-    compile_laws(found, [*found.flags, "-O1", *SANITIZERS, *sources], program)
-    assert_laws(program, SETS[name], ROUNDS_WITH_SANITIZERS)
+def test_laws_with_sanitizers(name: str, sanitized: Callable[[str], Future[Path]]) -> None:
+    assert_laws(sanitized(name).result(), SETS[name], ROUNDS_WITH_SANITIZERS)
 
 
 def test_every_set_has_its_laws() -> None:
     assert sorted(SETS) == sorted(each.name for each in isa.SETS)
 
 
-def found_for(name: str, compiler: str, monkeypatch: pytest.MonkeyPatch) -> Build:
-    if shutil.which(compiler) is None:
+def found_for(name: str, compiler: str) -> Build:
+    path = shutil.which(compiler)
+    if path is None:
         pytest.skip(f"there is no {compiler}")
-    monkeypatch.setenv("CXX", compiler)
     try:
-        return find_build(name)
+        return find_build(name, compiler=path)
     except KernelsError as error:
         pytest.skip(str(error))
 
