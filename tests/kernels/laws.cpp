@@ -1,6 +1,7 @@
 // What the kernels promise, checked on random matrices. Prints the first law that was broken.
 //
 //     laws [SEED] [ROUNDS]
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -285,6 +286,30 @@ struct Attention {
         return other;
     }
 
+    // The same with unused positions between.
+    Attention with_gaps() const {
+        Attention other = *this;
+        other.positions += 16 * between(1, 9);
+        std::vector<int64_t> places(static_cast<size_t>(other.positions));
+        for (size_t p = 0; p < places.size(); p++) places[p] = int64_t(p);
+        std::shuffle(places.begin(), places.end(), random_bits);
+        places.resize(size_t(positions));
+        std::sort(places.begin(), places.end());
+        other.k.assign(size_t(width * other.positions * heads_of_keys), NAN);
+        other.v = other.k;
+        other.mask.assign(size_t(other.positions * n), -INFINITY);
+        for (int64_t p = 0; p < positions; p++) {
+            const int64_t place = places[size_t(p)];
+            for (int64_t j = 0; j < n; j++)
+                other.mask[size_t(j * other.positions + place)] = mask[size_t(j * positions + p)];
+            for (int64_t h = 0; h < heads_of_keys; h++) {
+                std::copy_n(row(k, h, p), width, &other.k[size_t((h * other.positions + place) * width)]);
+                std::copy_n(row(v, h, p), width, &other.v[size_t((h * other.positions + place) * width)]);
+            }
+        }
+        return other;
+    }
+
     // Positions that no query sees hold NaN, as memory does that nobody wrote to.
     void fill_masks() {
         for (int64_t p = 0; p < positions; p++) {
@@ -386,6 +411,9 @@ void check_attention() {
         if (std::memcmp(alone.data(), &y[size_t(j * a.heads * a.width)], alone.size() * sizeof(float)))
             broken("a query depends on the others", GGML_TYPE_F16, a.width, a.positions, a.n);
     }
+    for (const int threads : {2, 3, 8})
+        if (a.run(0, a.n, threads) != y) broken("threads change attention", GGML_TYPE_F16, a.width, a.positions, a.n);
+    if (a.with_gaps().run(0, a.n, 2) != y) broken("a gap changes attention", GGML_TYPE_F16, a.width, a.positions, a.n);
     const Attention b = a.again(), c = a.again();
     const std::vector<float> together = Attention::run(0, a.n, 2, {&a, &b, &c});
     size_t begin = 0;

@@ -38,7 +38,7 @@ void Runner::plan(ggml_cgraph * graph) {
     const ggml_tensor * ready = nullptr;  // whose activations are, and how
     bool ready_quantized = false;
     bool alone = true;                    // since the last wait one thread did all there was
-    size_t bytes = 0;
+    size_t bytes = 0, partials = 0, tiles = 0;
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         ggml_tensor * op = ggml_graph_node(graph, i);
         if (op->op == GGML_OP_MUL_MAT) {
@@ -52,6 +52,9 @@ void Runner::plan(ggml_cgraph * graph) {
             ready_quantized = quantized;
             alone = false;
         } else if (op->op == GGML_OP_FLASH_ATTN_EXT) {
+            const Attention attention(op, threads_);
+            partials = std::max(partials, attention.partials());
+            tiles = std::max(tiles, size_t(attention.tiles()));
             steps_.emplace_back(op, false, !steps_.empty());
             ready = nullptr;
             alone = false;
@@ -63,6 +66,8 @@ void Runner::plan(ggml_cgraph * graph) {
         }
     }
     if (activations_.size() < bytes) activations_.resize(bytes);
+    if (partials_.size() < partials) partials_.resize(partials);
+    if (tiles_done_.size() < tiles) tiles_done_ = std::vector<std::atomic<int>>(tiles);
 }
 
 void Runner::run(ggml_cgraph * graph) {
@@ -119,14 +124,12 @@ void Runner::multiply(Step & step) {
 }
 
 void Runner::attend_all(Step & step) {
-    thread_local std::vector<float> scratch;
-    scratch.resize(std::max(scratch.size(), attention_scratch(step.op)));
-    const int threads = omp_get_num_threads();
-    const int64_t tasks = attention_tasks(step.op, threads);
+    thread_local AttentionScratch scratch;
+    const Attention attention(step.op, threads_);
     for (;;) {
         const int64_t task = step.next_chunk.fetch_add(1, std::memory_order_relaxed);
-        if (task >= tasks) return;
-        attend(step.op, threads, task, scratch.data());
+        if (task >= attention.tasks()) return;
+        attention.run(task, scratch, partials_.data(), tiles_done_.data());
     }
 }
 

@@ -40,6 +40,8 @@ class Runner {
     int threads_ = 1;
     std::vector<Step> steps_;
     std::vector<uint8_t> activations_;
+    std::vector<float> partials_;
+    std::vector<std::atomic<int>> tiles_done_;
 };
 
 }  // namespace spec_cpu
