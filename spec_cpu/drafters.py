@@ -51,7 +51,7 @@ def model_drafters(
         draft,
         n_ctx=_draft_context_size(draft, context, draft_ctx),
         n_seq=defaults.TREE_PATHS if tree else 1,
-        threads=context.threads,
+        threads=context.asked_threads,
         max_outputs=WIDTH if tree else 1,
     )
     return [ModelDrafter(draft, small, n_vocab=context.model.vocab.n, shape=shape)]
@@ -105,7 +105,7 @@ def _eagle_drafter(
             model,
             n_ctx=_draft_context_size(model, context, draft_ctx),
             n_seq=defaults.TREE_PATHS if tree else 1,
-            threads=context.threads,
+            threads=context.asked_threads,
             max_outputs=WIDTH,
             hidden=True,
             flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
@@ -123,7 +123,7 @@ def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
         small = Context(
             model,
             n_ctx=heads,
-            threads=context.threads,
+            threads=context.asked_threads,
             max_outputs=heads,
             flash=target.library is not None,
         )

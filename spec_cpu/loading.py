@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import get_args
 
-from spec_cpu import defaults
+from spec_cpu import defaults, machine
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.drafters import head_drafter, model_drafters
@@ -56,7 +56,7 @@ def load(
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
-        threads: default: one a physical core.
+        threads: default: one a physical core, fewer while others keep the processors busy.
         k: drafted tokens a cycle, 0 .. 64; default: chosen each cycle by what it costs here and
             what was accepted so far. Of two drafts whichever promises more tokens then has k.
         shape: what a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest
@@ -103,7 +103,7 @@ def load(
                 model,
                 n_ctx=n_ctx,
                 n_seq=defaults.TREE_PATHS if branches else 1,
-                threads=threads,
+                threads=_threads(threads, seed, model),
                 hidden=head is not None,
             )
         )
@@ -134,6 +134,14 @@ def load(
         load_seconds=perf_counter() - start,
         recalibrate=recalibrate,
     )
+
+
+def _threads(asked: int | None, seed: int | None, target: Model) -> int | None:
+    """A seed gives the same text however busy the machine is.
+
+    Stock kernels add up a long context in another order on another number of threads.
+    """
+    return machine.threads(asked) if seed is not None and target.library is None else asked
 
 
 def _shape(shape: str, sampling: SamplingParams) -> Shape:

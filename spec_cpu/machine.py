@@ -20,11 +20,16 @@ def physical_cores(root: Path = ROOT) -> int:
     Args:
         root: of the file system in which Linux describes its processors.
     """
-    cores = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    cores = {_siblings(cpu, root) for cpu in allowed_processors()}
+    return min(psutil.cpu_count(logical=False) or len(cores), len(cores))
+
+
+def allowed_processors() -> list[int]:
+    """The numbers of the logical processors that this process may run on."""
     affinity = getattr(psutil.Process(), "cpu_affinity", None)
     if affinity is None:  # macOS binds no process to processors
-        return int(cores)
-    return min(cores, len({_siblings(cpu, root) for cpu in affinity()})) or 1
+        return list(range(psutil.cpu_count() or 1))
+    return list(affinity())
 
 
 def _siblings(cpu: int, root: Path) -> str:

@@ -70,7 +70,7 @@ DraftContext = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", "-t", help="[default: one a physical core]", rich_help_panel=_MODELS),
+    typer.Option("--threads", "-t", help="[default: one a free core]", rich_help_panel=_MODELS),
 ]
 DraftTokens = Annotated[
     int | None,

@@ -15,6 +15,7 @@ from spec_cpu import defaults, machine
 from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama import log
 from spec_cpu.llama.model import STOCK, Model
+from spec_cpu.processors import processors
 
 _MOST_CONTEXT = 2**31 - 1
 _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
@@ -52,7 +53,7 @@ class Context:
             n_batch: tokens that one `decode` takes at most.
             n_seq: sequences, with ids 0 .. `n_seq` - 1.
             max_outputs: rows of logits that one `decode` gives at most.
-            threads: default: one a physical core.
+            threads: default: one a physical core, fewer while others keep the processors busy.
             hidden: keep the final hidden state of every output row, for `hidden_rows`. A pass then
                 gives all of its rows, or none.
             unified: one cache that sequences may share tokens in. Else each has an equal part to
@@ -70,7 +71,9 @@ class Context:
         self.n_batch = min(n_batch, n_ctx)
         self.n_seq = n_seq
         self.max_outputs = min(max_outputs, self.n_batch)
+        self.asked_threads = threads
         self.threads = machine.threads(threads)
+        self._running = self.threads
         _check_memory(model, n_ctx, self.n_batch)
         self.hidden = hidden
         self._handle: int | None = self._create(n_seq, unified, flash)
@@ -202,11 +205,21 @@ class Context:
             # With them llama.cpp works out the logits of every token, asked for or not.
             self._gives_hidden = not self._gives_hidden
             llama_cpp.llama_set_embeddings(self.handle, self._gives_hidden)
+        self._share_processors()
         log.forget_errors()
         status = llama_cpp.llama_decode(self.handle, batch)
         if status:
             raise ContextError(self._failure(status, batch.n_tokens))
         return self._logits.rows(self.handle, rows)
+
+    def _share_processors(self) -> None:
+        """Run on fewer threads while others are busy, unless a number was asked for."""
+        if self.asked_threads is not None:
+            return
+        threads = processors.threads(self.threads)
+        if threads != self._running:
+            llama_cpp.llama_set_n_threads(self.handle, threads, threads)
+            self._running = threads
 
     def _failure(self, status: int, n: int) -> str:
         if status == _NO_SLOT:
