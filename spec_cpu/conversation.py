@@ -29,9 +29,11 @@ _SPACE = " \t\n\v\f\r"  # what llama.cpp strips around some marks
 def read_conversation(
     template: ChatTemplate, vocab: Vocab, messages: Sequence[Message]
 ) -> tuple[str, list[int]]:
-    """`messages` up to where the next answer begins, as text and as tokens (with a BOS).
+    """`messages` up to where the next answer begins.
 
-    Where no message spells a mark, the tokens are those of the whole text.
+    Returns:
+        The text without a BOS of the template's own, and the tokens, with one if the model wants
+        it. Where no message spells a mark, they are those of the whole text.
     """
     marks = _marks(template, vocab, messages)
     text = template.render(_each(messages, marks.cut_names))
@@ -39,7 +41,8 @@ def read_conversation(
         wary = template.render(_each(messages, marks.cut_edges))
         if marks.found(wary) != marks.found(text):
             text = wary
-    return text.replace(marks.cut, ""), marks.tokenize(text)
+    bos = vocab.text(vocab.bos).decode("utf-8", "replace")
+    return text.removeprefix(bos).replace(marks.cut, ""), marks.tokenize(text)
 
 
 def _each(messages: Sequence[Message], change: Callable[[str], str]) -> list[Message]:

@@ -49,7 +49,6 @@ def render(
         template = target.chat_template
         turns = [*before, Message(role="user", content=prompt)]
         text, tokens = read_conversation(template, vocab, turns)
-        text = text.removeprefix(vocab.text(vocab.bos).decode("utf-8", "replace"))
         rendered = Rendered(text, tokens, template.stops, template.notice)
     if not rendered.tokens:
         raise UsageError("the prompt has no tokens in this model's vocabulary")

@@ -21,6 +21,7 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.quantize import quantize
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.vocab import Detokenizer, check_same_vocabulary
+from spec_cpu.rendering import render
 
 TOKENS = [tiny.BOS, 5, 8, 13, 21, 4, 9]
 
@@ -239,6 +240,48 @@ def test_different_special_tokens_are_refused(tmp_path: Path) -> None:
         pytest.raises(VocabularyMismatchError, match="EOS token"),
     ):
         check_same_vocabulary(a.vocab, b.vocab)
+
+
+@pytest.mark.parametrize("add_bos", [True, False])
+@pytest.mark.parametrize("add_eos", [True, False])
+@pytest.mark.parametrize("text", ["", "hello", "<s>hello", "hello</s>", "<s>", "</s>"])
+def test_a_text_begins_with_one_bos_and_ends_as_it_is_written(
+    tmp_path: Path, add_bos: bool, add_eos: bool, text: str
+) -> None:
+    """Rule: an answer follows it, so that nothing is put behind it, whatever the model wants."""
+    path = tmp_path / "m.gguf"
+    with Model(tiny.write_llama(path, n_vocab=320, add_bos=add_bos, add_eos=add_eos)) as model:
+        tokens = model.vocab.tokenize(text)
+        assert tokens.count(tiny.BOS) == (add_bos or text.startswith("<s>"))
+        assert tokens.index(tiny.BOS) == 0 if tiny.BOS in tokens else True
+        assert tokens.count(tiny.EOS) == text.count("</s>")
+        as_text = model.vocab.tokenize(text, parse_special=False)
+        assert as_text.count(tiny.BOS) == add_bos
+        assert tiny.EOS not in as_text
+
+
+@pytest.mark.parametrize("opening", ["{{ bos_token }}", "<s>", ""])
+@pytest.mark.parametrize("add_bos", [True, False])
+def test_a_prompt_begins_with_one_bos_and_does_not_end(
+    tmp_path: Path, add_bos: bool, opening: str
+) -> None:
+    template = f"{opening}{{% for m in messages %}}{{{{ m.content }}}}{{% endfor %}}:"
+    path = tiny.write_llama(
+        tmp_path / "m.gguf",
+        n_vocab=320,
+        add_bos=add_bos,
+        add_eos=True,
+        chat_template=template,
+    )
+    with Model(path) as model:
+        for prompt in ("hello", "<s>", "hello</s>"):
+            rendered = render(model, [], prompt)
+            assert rendered.tokens.count(tiny.BOS) == (add_bos or bool(opening))
+            assert tiny.EOS not in rendered.tokens
+            assert rendered.text == f"{prompt}:"
+            raw = render(model, None, prompt)
+            assert raw.tokens.count(tiny.BOS) == (add_bos or prompt == "<s>")
+            assert raw.tokens.count(tiny.EOS) == prompt.count("</s>")
 
 
 CONVERSATION = [Message(role="system", content="Be brief."), Message(role="user", content="Hi")]
