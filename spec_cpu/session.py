@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
@@ -175,8 +175,9 @@ class Session:
             raw: no chat template.
             special: with `raw`: names of control tokens in the text are those tokens. In a
                 conversation they are text, and only the template's own marks are control tokens.
-            stop: strings that end the answer; they are not part of it.
-            ignore_eos: forbid the tokens that end an answer.
+            stop: strings that end the answer; they are not part of it. They may spell control
+                tokens (`<|im_start|>`), which have no text otherwise.
+            ignore_eos: forbid the tokens that end an answer, but for those that `stop` spells.
             k: pin k for this answer; 0 decodes plainly. Default: as the session was loaded.
             seed: draw this answer from a generator of its own.
             progress: told how far the evaluation of the prompt is.
@@ -204,17 +205,21 @@ class Session:
                 self._prefill(tokens, drafters, progress)
                 drafting = self._scheduled(drafters, k, tokens[-1], progress)
                 rng = self._rng if seed is None else np.random.default_rng(seed)
-                stream = TextStream(self.target.vocab, [*rendered.stops, *stop])
+                stops = [*rendered.stops, *stop]
+                marks = self.target.vocab.controls_in(stops)
+                sampling = self._sampling_for(marks, ignore_eos)
+                stream = TextStream(self.target.vocab, stops, marks)
                 decoded = cycles(
                     self._sequence,
                     drafting,
                     tokens,
-                    pipeline=Pipeline(self._sampling_for(ignore_eos), self._row_ops),
+                    pipeline=Pipeline(sampling, self._row_ops),
                     rule=RULES[self.rule],
                     rng=rng,
                     max_tokens=max_tokens,
                 )
-                room, ends = self.n_ctx - len(tokens), self.target.vocab.end_tokens
+                room = self.n_ctx - len(tokens)
+                ends = frozenset() if ignore_eos else self.target.vocab.end_tokens
                 coming = steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room)
             while True:
                 with self._turns.use(this):
@@ -261,11 +266,16 @@ class Session:
             self.messages.append(Message(role="user", content=prompt))
             self.messages.append(Message(role="assistant", content=text))
 
-    def _sampling_for(self, ignore_eos: bool) -> SamplingParams:
+    def _sampling_for(self, marks: Mapping[int, str], ignore_eos: bool) -> SamplingParams:
+        """The sampling of an answer that may end at the control tokens `marks`, ids to names."""
+        bias = self._sampling.logit_bias
+        for token, name in marks.items():
+            if bias.get(token) == -np.inf:
+                self._notify(f"no answer can end at {name}: a bias of -inf forbids token {token}")
         if not ignore_eos:
             return self._sampling
-        forbidden = dict.fromkeys(self.target.vocab.end_tokens, -np.inf)
-        return replace(self._sampling, logit_bias={**self._sampling.logit_bias, **forbidden})
+        forbidden = dict.fromkeys(self.target.vocab.end_tokens - marks.keys(), -np.inf)
+        return replace(self._sampling, logit_bias={**bias, **forbidden})
 
     def render(self, prompt: str, *, raw: bool = False, special: bool = True) -> Rendered:
         """`prompt`, the next turn of the conversation, as the target reads it.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from spec_cpu.llama.vocab import Detokenizer, Vocab
@@ -21,34 +21,45 @@ class Piece:
     origin: Origin
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark(Piece):
+    """The name of a control token: stop strings may have it, but it is not shown."""
+
+
 class TextStream:
     """Detokenizes an answer and ends it at a stop string.
 
     Text that could be the beginning of a stop string is held back until it is known.
     """
 
-    def __init__(self, vocab: Vocab, stops: Sequence[str]) -> None:
+    def __init__(
+        self, vocab: Vocab, stops: Sequence[str], marks: Mapping[int, str] | None = None
+    ) -> None:
+        """End at one of `stops`, which may spell the control tokens `marks`, ids to names."""
         self._detokenizer = Detokenizer(vocab)
         self._stops = [stop for stop in stops if stop]
+        self._marks = marks or {}
         self._held: list[Piece] = []
         self.stopped = False
 
     def push(self, token: int, origin: Origin) -> list[Piece]:
         """Take a token; the pieces that may be shown now. Sets `stopped` at a stop string."""
-        return self._take(self._detokenizer.push(token), origin)
+        if token in self._marks:
+            return self._take(_Mark(self._marks[token], origin))
+        return self._take(Piece(self._detokenizer.push(token), origin))
 
     def finish(self, origin: Origin) -> list[Piece]:
         """No token follows: everything that was held back, unless it was stopped."""
         if self.stopped:
             return []
-        shown = self._take(self._detokenizer.flush(), origin)
+        shown = self._take(Piece(self._detokenizer.flush(), origin))
         if not self.stopped:
-            shown, self._held = shown + self._held, []
+            shown, self._held = shown + _visible(self._held), []
         return shown
 
-    def _take(self, text: str, origin: Origin) -> list[Piece]:
-        if text:
-            self._held.append(Piece(text, origin))
+    def _take(self, piece: Piece) -> list[Piece]:
+        if piece.text:
+            self._held.append(piece)
         if not self._stops:
             shown, self._held = self._held, []
             return shown
@@ -57,7 +68,11 @@ class TextStream:
         self.stopped = bool(ends)
         cut = min(ends) if ends else len(pending) - _open_length(pending, self._stops)
         shown, self._held = _split(self._held, cut)
-        return shown
+        return _visible(shown)
+
+
+def _visible(pieces: Sequence[Piece]) -> list[Piece]:
+    return [piece for piece in pieces if not isinstance(piece, _Mark)]
 
 
 def _open_length(text: str, stops: Sequence[str]) -> int:
@@ -73,6 +88,6 @@ def _split(pieces: list[Piece], at: int) -> tuple[list[Piece], list[Piece]]:
     for piece in pieces:
         head, tail = piece.text[: max(0, at)], piece.text[max(0, at) :]
         at -= len(piece.text)
-        before += [Piece(head, piece.origin)] if head else []
-        after += [Piece(tail, piece.origin)] if tail else []
+        before += [replace(piece, text=head)] if head else []
+        after += [replace(piece, text=tail)] if tail else []
     return before, after

@@ -232,6 +232,51 @@ def test_a_stop_string_ends_an_answer_and_is_not_part_of_it(
         assert session.finish == "stop"
 
 
+@pytest.fixture(scope="module")
+def talkative(models: Path) -> Path:
+    """A model of few tokens that says its control tokens often."""
+    tokens = [*tiny.vocabulary(30), "<x>", "<y>"]
+    return tiny.write_llama(models / "talkative.gguf", tokens=tokens, n_ctx=512, scale=0.1)
+
+
+FLAT = SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0)
+
+
+@pytest.mark.parametrize("ignore_eos", [True, False])
+@pytest.mark.parametrize("stop", ["<x>", "</s>", "<s>"])
+def test_a_stop_may_be_a_control_token(talkative: Path, stop: str, ignore_eos: bool) -> None:
+    """Rule: an answer ends at it, also where it would be forbidden; at no other end token then."""
+    how = {"raw": True, "max_tokens": 400, "ignore_eos": ignore_eos, "stop": [stop]}
+    with spec_cpu.load(talkative, talkative, threads=1, seed=3, k=3, sampling=FLAT) as session:
+        vocab = session.target.vocab
+        wanted = vocab.controls[stop]
+        ends = {wanted} if ignore_eos else {wanted, *vocab.end_tokens}
+        for _ in range(8):
+            steps = list(session.generate("abc", **how))  # type: ignore[arg-type]
+            tokens = [token for step in steps for token in step.tokens]
+            assert session.finish == "stop"
+            assert tokens[-1] in ends
+            assert ends.isdisjoint(tokens[:-1])
+            assert "<" not in "".join(step.text for step in steps) + session.held_back
+
+
+def test_ignoring_end_tokens_none_comes(talkative: Path) -> None:
+    with spec_cpu.load(talkative, talkative, threads=1, seed=3, k=3, sampling=FLAT) as session:
+        steps = list(session.generate("abc", raw=True, max_tokens=300, ignore_eos=True, stop=["~"]))
+        tokens = {token for step in steps for token in step.tokens}
+        assert session.finish == "length"
+        assert tokens.isdisjoint(session.target.vocab.end_tokens)
+
+
+def test_a_stop_that_a_bias_forbids_is_told(talkative: Path) -> None:
+    sampling = SamplingParams(logit_bias={30: float("-inf")})
+    with spec_cpu.load(talkative, threads=1, sampling=sampling) as session:
+        answer(session, "abc", raw=True, stop=["<y>"])
+        assert session.notices == []
+        answer(session, "abc", raw=True, stop=["<x>"])
+        assert session.notices == ["no answer can end at <x>: a bias of -inf forbids token 30"]
+
+
 def test_without_a_template_there_is_a_notice_once(session: Session) -> None:
     answer(session)
     answer(session)

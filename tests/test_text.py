@@ -88,6 +88,32 @@ def test_what_could_become_a_stop_string_waits() -> None:
     assert stream.finish("bonus") == [Piece("EN", "accepted"), Piece("D", "bonus")]
 
 
+@given(
+    tokens=st.lists(st.integers(0, 4), max_size=12),
+    stops=st.lists(
+        st.lists(st.sampled_from(["a", "b", "<x>", "<y>"]), min_size=1, max_size=3).map("".join),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_stop_strings_may_spell_control_tokens(tokens: list[int], stops: list[str]) -> None:
+    """Rule: control tokens count as their names when a stop is looked for, and never show."""
+    vocab: Any = Pieces([b"a", b"b", b"ab", b"", b""])
+    names = ["a", "b", "ab", "<x>", "<y>"]
+    stream = TextStream(vocab, stops, {3: "<x>", 4: "<y>"})
+    shown, spelt = "", ""
+    for token in tokens:
+        shown += "".join(piece.text for piece in stream.push(token, "plain"))
+        spelt += names[token]
+        assert stream.stopped == any(stop in spelt for stop in stops)
+        if stream.stopped:
+            break
+    shown += "".join(piece.text for piece in stream.finish("plain"))
+    ends = [spelt.find(stop) for stop in stops if stop in spelt]
+    spelt = spelt[: min(ends)] if ends else spelt
+    assert shown == spelt.replace("<x>", "").replace("<y>", "")
+
+
 def test_a_piece_keeps_its_origin_when_it_is_cut() -> None:
     vocab: Any = Pieces([b"abX", b"Ycd"])
     stream = TextStream(vocab, ["XY"])

@@ -128,10 +128,16 @@ MaxTokens = Annotated[
 ]
 Stop = Annotated[
     list[str] | None,
-    typer.Option("--stop", help="End the answer before this text. May be repeated."),
+    typer.Option(
+        "--stop",
+        help="End the answer before this text, or control token (`<|im_end|>`). May be repeated.",
+    ),
 ]
 IgnoreEos = Annotated[
-    bool, typer.Option("--ignore-eos", help="Go on after the model would have stopped.")
+    bool,
+    typer.Option(
+        "--ignore-eos", help="Go on where the model would stop, but for what --stop names."
+    ),
 ]
 Temperature = Annotated[
     float, typer.Option("--temp", help="Temperature; 0 is greedy.", rich_help_panel=_SAMPLING)

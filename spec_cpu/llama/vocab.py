@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import repeat
 from typing import Protocol
@@ -137,6 +138,11 @@ class Vocab:
     def controls(self) -> dict[str, int]:
         """Control tokens (and the one for what is unknown) by name."""
         return self._named(llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN)
+
+    def controls_in(self, texts: Sequence[str]) -> dict[int, str]:
+        """The control tokens that `texts` spell, with their names."""
+        named = self.controls.items() if any(texts) else ()
+        return {token: name for name, token in named if any(name in text for text in texts)}
 
     @cached_property
     def user_defined(self) -> dict[str, int]:
