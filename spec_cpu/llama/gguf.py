@@ -20,11 +20,25 @@ from spec_cpu.llama import log
 
 _MAGIC = b"GGUF"
 _STRING = 8  # GGUF_TYPE_STRING
-_NOT_MODELS = {
-    "adapter": "a LoRA adapter",
-    "mmproj": "a multimodal projector",
-    "imatrix": "an importance matrix",
+_PROJECTOR = "a multimodal projector"
+_ENCODER = "an encoder, which makes embeddings of text"
+_SPEECH = "a part of a speech synthesizer"
+_NOT_MODELS = {"adapter": "a LoRA adapter", "mmproj": _PROJECTOR, "imatrix": "an importance matrix"}
+_WRITE_NOTHING = {
+    "clip": _PROJECTOR,
+    **dict.fromkeys(("bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert"), _ENCODER),
+    **dict.fromkeys(("jina-bert-v2", "jina-bert-v3", "eurobert", "t5encoder"), _ENCODER),
+    **dict.fromkeys(("gemma-embedding", "llama-embed"), _ENCODER),
+    **dict.fromkeys(("wavtokenizer-dec", "qwen3tts", "pockettts"), _SPEECH),
 }
+"""What files of some architectures are that llama.cpp loads all the same."""
+_DRAFTS = {
+    "eagle3": "an EAGLE-3 draft",
+    "dflash": "a DFlash draft",
+    "gemma4-assistant": "an assistant draft of Gemma 4",
+}
+"""Architectures that llama.cpp runs in the context of another model's alone: alone, or beside a
+model that they were not made for, they may end the process."""
 
 
 class InitParams(ctypes.Structure):
@@ -45,6 +59,7 @@ _find = declare("gguf_find_key", ctypes.c_int64, ctypes.c_void_p, ctypes.c_char_
 _kind = declare("gguf_get_kv_type", ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
 _string = declare("gguf_get_val_str", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 _n_tensors = declare("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p)
+_name = declare("gguf_get_tensor_name", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 _data = declare("gguf_get_data_offset", ctypes.c_size_t, ctypes.c_void_p)
 _offset = declare("gguf_get_tensor_offset", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
 _size = declare("gguf_get_tensor_size", ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64)
@@ -58,12 +73,29 @@ def check_model_file(path: Path) -> None:
         ModelError: unreadable, empty, not a GGUF, damaged, truncated, or another kind of GGUF.
     """
     with header_of(path) as header:
-        kind = _NOT_MODELS.get(_value(header, b"general.type"))
-        if _value(header, b"general.architecture") == "clip":
-            kind = _NOT_MODELS["mmproj"]
+        architecture = _value(header, b"general.architecture")
+        kind = _NOT_MODELS.get(_value(header, b"general.type")) or _WRITE_NOTHING.get(architecture)
         if kind:
             raise ModelError(f"{path} is {kind}, not a language model: give the model's own GGUF")
+        draft = "the multi-token prediction (MTP) layers" if _is_only_mtp(header) else None
+        draft = _DRAFTS.get(architecture, draft)
+        if draft:
+            raise ModelError(
+                f"{path} is {draft} of another model, and cannot run without it: give that model, "
+                "and as a draft a small language model or a head that `spec-cpu train` made"
+            )
         _check_complete(path, header)
+
+
+def _is_only_mtp(header: int) -> bool:
+    """Are these layers that draft behind a model's last one, without the others?"""
+    names = [_name(header, i) for i in range(_n_tensors(header))]
+    split = _find(header, b"split.count") >= 0
+    return (
+        not split
+        and any(b".nextn." in name for name in names)
+        and not any(name.startswith(b"blk.0.") for name in names)
+    )
 
 
 def _check_readable(path: Path) -> None:

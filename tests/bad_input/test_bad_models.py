@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import gguf
 import pytest
 import tiny
 from calling import Call, refused, spawn
@@ -85,6 +86,44 @@ def test_a_file_that_is_no_usable_draft_is_named(
 ) -> None:
     file = bad_models[kind]
     refused(call("run", "hi", "-q", *plain, "-d", file), code, word, file.name[:50])
+
+
+ANOTHERS = [
+    ("eagle3", "EAGLE-3"),
+    ("dflash", "DFlash"),
+    ("gemma4-assistant", "Gemma 4"),
+    ("clip", "projector"),
+    ("wavtokenizer-dec", "speech"),
+    ("qwen3tts", "speech"),
+    ("pockettts", "speech"),
+    *((name, "encoder") for name in ("modern-bert", "eurobert", "gemma-embedding", "llama-embed")),
+]
+
+
+@pytest.mark.parametrize("part", ["-m", "-d"])
+@pytest.mark.parametrize(("architecture", "word"), ANOTHERS)
+def test_a_part_of_something_else_is_named(
+    call: Call, tmp_path: Path, plain: list[str], part: str, architecture: str, word: str
+) -> None:
+    """Rule: what llama.cpp would need another model's context for never gets to it."""
+    file = tiny.write_bare(tmp_path / "part.gguf", architecture)
+    refused(call("run", "hi", "-q", *plain, part, file), 1, word, "part.gguf")
+
+
+def test_layers_for_multi_token_prediction_alone_are_named(
+    call: Call, tmp_path: Path, plain: list[str]
+) -> None:
+    tensors = ["blk.28.nextn.eh_proj.weight", "blk.28.attn_q.weight"]
+    file = tiny.write_bare(tmp_path / "part.gguf", "qwen35", tensors)
+    refused(call("run", "hi", "-q", *plain, "-d", file), 1, "MTP", "part.gguf")
+
+
+@pytest.mark.parametrize("architecture", [*gguf.MODEL_ARCH_NAMES.values(), "no-such", "x" * 70])
+def test_a_file_of_any_architecture_that_lacks_its_layers_is_refused(
+    call: Call, tmp_path: Path, architecture: str
+) -> None:
+    file = tiny.write_bare(tmp_path / "bare.gguf", architecture)
+    refused(call("run", "hi", "-q", "-m", file, "-d", "none"), 1, "bare.gguf")
 
 
 @pytest.mark.parametrize("part", ["-m", "-d"])
