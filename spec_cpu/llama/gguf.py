@@ -77,12 +77,14 @@ def check_model_file(path: Path) -> None:
         kind = _NOT_MODELS.get(_value(header, b"general.type")) or _WRITE_NOTHING.get(architecture)
         if kind:
             raise ModelError(f"{path} is {kind}, not a language model: give the model's own GGUF")
-        draft = "the multi-token prediction (MTP) layers" if _is_only_mtp(header) else None
+        draft = (
+            "a model's layers for multi-token prediction (MTP)" if _is_only_mtp(header) else None
+        )
         draft = _DRAFTS.get(architecture, draft)
         if draft:
             raise ModelError(
-                f"{path} is {draft} of another model, and cannot run without it: give that model, "
-                "and as a draft a small language model or a head that `spec-cpu train` made"
+                f"{path} is {draft}, which runs only within the model that it was made for: give a "
+                "whole language model, or as a draft a head that `spec-cpu train` made"
             )
         _check_complete(path, header)
 
