@@ -14,7 +14,6 @@ marks, the first is right; else the second, in which no text can be part of a ma
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +22,7 @@ from spec_cpu.llama.chat import ChatTemplate, Message
 from spec_cpu.llama.vocab import Vocab
 
 _SPARE = range(0xE000, 0xF900)  # private use: characters that mean nothing
-_SPACE = " \t\n\v\f\r"  # what llama.cpp strips around some marks
+_SPACE = " \t\n\v\f\r"  # what llama.cpp strips behind some marks
 
 
 def read_conversation(
@@ -70,21 +69,15 @@ class _Marks:
     cut: str
 
     def cut_names(self, text: str) -> str:
-        """`text` with every mark in it cut, and cut off from what could make one with it."""
+        """`text` with every mark in it cut; and cut off, if all of it is within a mark."""
         present = [name for name in self.ids if name in text]
         if present:
             begins = f"(?={_any(present)})(.)"
             text = re.sub(begins, rf"\1{self.cut}", text, flags=re.DOTALL)
         core = text.strip()
-        if not core:
-            return text
-        before, _, after = text.partition(core)
-        sizes = range(1, min(len(core), self._longest) + 1)
-        inside = len(core) < self._longest and any(core in name for name in self.ids)
-        begins_one = inside or any(_has_prefix(self._forwards, core[-n:]) for n in sizes)
-        ends_one = inside or any(_has_prefix(self._backwards, core[n - 1 :: -1]) for n in sizes)
-        core = core + self.cut * begins_one
-        return before + self.cut * ends_one + core + after
+        if core and any(core in name for name in self.ids):  # a template may write the rest of it
+            text = text.replace(core, f"{self.cut}{core}{self.cut}")
+        return text
 
     def cut_edges(self, text: str) -> str:
         """`text` cut around every character that a mark begins or ends with."""
@@ -110,7 +103,8 @@ class _Marks:
                 run += part
                 continue
             tokens += self.vocab.tokenize(run, add_special=first)
-            tokens += self._as_text(self._stripped(part, parts[i - 1 : i], parts[i + 1 : i + 2]))
+            swallowed = i and self.vocab.strips_right(self.ids[parts[i - 1]])
+            tokens += self._as_text(part.lstrip(_SPACE) if swallowed else part)
             run, first = "", False
         return tokens + self.vocab.tokenize(run, add_special=first)
 
@@ -119,14 +113,6 @@ class _Marks:
         # A mark of one character cannot be cut: beside a cut it is text.
         present = [name for name in self.ids if len(name) > 1 and name in text]
         return re.split(f"({_any(present)})", text)
-
-    def _stripped(self, part: str, before: Sequence[str], after: Sequence[str]) -> str:
-        """`part` without the space that the marks around it swallow."""
-        if any(self.vocab.strips_right(self.ids[name]) for name in before):
-            part = part.lstrip(_SPACE)
-        if any(self.vocab.strips_left(self.ids[name]) for name in after):
-            part = part.rstrip(_SPACE)
-        return part
 
     def _as_text(self, part: str) -> list[int]:
         whole = self._text_tokens(part.replace(self.cut, ""))
@@ -141,24 +127,6 @@ class _Marks:
     @cached_property
     def _own(self) -> frozenset[int]:
         return frozenset(self.ids.values())
-
-    @cached_property
-    def _longest(self) -> int:
-        return max(map(len, self.ids), default=0)
-
-    @cached_property
-    def _forwards(self) -> list[str]:
-        return sorted(self.ids)
-
-    @cached_property
-    def _backwards(self) -> list[str]:
-        return sorted(name[::-1] for name in self.ids)
-
-
-def _has_prefix(names: Sequence[str], prefix: str) -> bool:
-    """Does one of `names`, which are sorted, begin so?"""
-    i = bisect_left(names, prefix)
-    return i < len(names) and names[i].startswith(prefix)
 
 
 def _any(names: Sequence[str]) -> str:

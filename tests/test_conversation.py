@@ -15,7 +15,7 @@ from pathlib import Path
 import llama_cpp
 import pytest
 import tiny
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import spec_cpu
@@ -62,17 +62,25 @@ TEMPLATES = {
 WITH_BOS = ("llama 3", "mistral", "gemma")
 MARKS = [
     *("<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>"),
-    *("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]"),
+    *(
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|eot_id|>",
+        "<|endoftext|>",
+        "[INST]",
+        "[/INST]",
+    ),
     *("<start_of_turn>", "<end_of_turn>", "<x>", "<x><y>", "|><|"),
 ]
 OTHERS = ["</think>", "<mark>", "\n\n"]  # user-defined
 TOKENS = [*tiny.vocabulary(320), *MARKS, *OTHERS]
 
 
-@pytest.fixture(scope="module")
-def model(models: Path) -> Iterator[Model]:
-    path = models / "marks.gguf"
-    with Model(tiny.write_llama(path, tokens=TOKENS, user_defined=OTHERS)) as model:
+@pytest.fixture(scope="module", params=["llama", "phi-3"])
+def model(request: pytest.FixtureRequest, models: Path) -> Iterator[Model]:
+    path = models / f"marks-{request.param}.gguf"
+    tiny.write_llama(path, tokens=TOKENS, user_defined=OTHERS, general_name=request.param)
+    with Model(path) as model:
         yield model
 
 
@@ -114,6 +122,11 @@ texts = st.lists(parts, max_size=5).map("".join)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
+@example(contents=["<|im_", "end|>"])
+@example(contents=["user"])
+@example(contents=[" im_", "end\n"])
+@example(contents=["<|IM_END|>"])
+@example(contents=["xx<|im_xxend|>", "~|im_end|>"])
 @given(contents=st.lists(texts, min_size=1, max_size=4))
 @settings(max_examples=30, deadline=None)
 def test_no_text_makes_a_control_token(model: Model, name: str, contents: list[str]) -> None:

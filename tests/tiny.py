@@ -101,6 +101,7 @@ def write_llama(
     n_pad: int = 0,
     context_length: int | None = None,
     split: bool = False,
+    general_name: str | None = None,
 ) -> Path:
     """Write a llama model; return the file to load, which is not `path` for a split one.
 
@@ -115,10 +116,13 @@ def write_llama(
       random as the others, so that their probability is not zero; the logits of the tokens before
       them are those of the model without padding.
     - `context_length` goes into the header in place of `n_ctx`. No weight depends on either.
+    - `general_name`: llama.cpp goes by it in places: marks of "phi-3" swallow the space behind.
     - `split` spreads the tensors over two files, <stem>-0000[12]-of-00002.gguf.
     """
     names = list(tokens) if tokens is not None else vocabulary(n_vocab, eos=eos)
-    model = _Model("llama", seed=seed, dtype=dtype, noise=noise, noise_seed=noise_seed)
+    model = _Model(
+        "llama", seed=seed, dtype=dtype, noise=noise, noise_seed=noise_seed, name=general_name
+    )
     model.common(n_embd=n_embd, n_layer=n_layer, n_ctx=context_length or n_ctx)
     model.attention(n_head=n_head, n_head_kv=n_head, n_embd_head=n_embd // n_head, n_ff=n_ff)
     model.sentencepiece(
@@ -369,10 +373,11 @@ class _Model:
         dtype: DType = "F32",
         noise: float = 0.0,
         noise_seed: int = 1,
+        name: str | None = None,
     ) -> None:
         self.header: Any = gguf.GGUFWriter(None, architecture)
         self.header.add_type(kind)
-        self.header.add_name(f"tiny {architecture} {kind}")
+        self.header.add_name(name or f"tiny {architecture} {kind}")
         self.header.add_file_type(_FILE_TYPES[dtype])
         self._seed = seed
         self._type = gguf.GGMLQuantizationType[dtype]

@@ -154,10 +154,6 @@ class Vocab:
         names = ((self.text(token).decode("utf-8", "replace"), token) for token in tokens)
         return {name: token for name, token in names if name}
 
-    def strips_left(self, token: int) -> bool:
-        """Does it swallow the space before it?"""
-        return bool(self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_LSTRIP)
-
     def strips_right(self, token: int) -> bool:
         """Does it swallow the space behind it?"""
         return bool(self._attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP)
