@@ -86,8 +86,9 @@ class _Marks:
     @cached_property
     def edges(self) -> re.Pattern[str]:
         """The characters that marks begin and end with."""
-        edges = {edge for name in self.ids for end in (name[0], name[-1]) for edge in _cases(end)}
-        return re.compile(_any(sorted(edge for edge in edges if edge.strip())))
+        ends = {name[0] for name in self.ids} | {name[-1] for name in self.ids}
+        cases = {case for end in ends if end.strip() for case in (end, end.lower(), end.upper())}
+        return re.compile(_any(sorted(cases)))
 
     def found(self, text: str) -> list[str]:
         """The marks in `text`, in order."""
@@ -132,7 +133,3 @@ class _Marks:
 def _any(names: Sequence[str]) -> str:
     """A pattern for any of `names`, the longest first; for nothing where there are none."""
     return "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)"
-
-
-def _cases(character: str) -> str:
-    return character + character.lower() + character.upper()
