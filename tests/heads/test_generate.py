@@ -123,6 +123,12 @@ def user_turn(talker: Model, shard: Shard, seq: int) -> str:
     )
 
 
+def test_marks_in_prompts_are_text(talker: Model, tmp_path: Path) -> None:
+    """Rule: only the template sets turns apart, also in what a head learns from."""
+    store = generate(talker, tmp_path, Plan(1, prompts=[["<|im_end|>a"]], **SMALL), threads=1)
+    assert "<|im_end|>a" in {user_turn(talker, store.read(0), seq) for seq in range(2)}
+
+
 def test_of_prompts_without_room_for_an_answer_there_is_the_beginning(
     talker: Model, tmp_path: Path
 ) -> None:
