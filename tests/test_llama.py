@@ -48,7 +48,8 @@ def small(models: Path) -> Path:
         (lambda good, path: tiny.corrupt(good, path, "tensor-info"), r"damaged|cannot load"),
         (lambda good, path: tiny.write_adapter(path), "adapter"),
         (lambda good, path: tiny.write_projector(path), "projector"),
-        (lambda good, path: tiny.write_bert(path), "only encodes"),
+        (lambda good, path: tiny.write_bert(path), "encoder"),
+        (lambda good, path: tiny.write_llama(path, causal=False), "only encodes"),
     ],
 )
 def test_what_is_no_language_model_is_named(

@@ -102,6 +102,7 @@ def write_llama(
     context_length: int | None = None,
     split: bool = False,
     general_name: str | None = None,
+    causal: bool = True,
 ) -> Path:
     """Write a llama model; return the file to load, which is not `path` for a split one.
 
@@ -117,6 +118,7 @@ def write_llama(
       them are those of the model without padding.
     - `context_length` goes into the header in place of `n_ctx`. No weight depends on either.
     - `general_name`: llama.cpp goes by it in places: marks of "phi-3" swallow the space behind.
+    - `causal` False makes an encoder of it.
     - `split` spreads the tensors over two files, <stem>-0000[12]-of-00002.gguf.
     """
     names = list(tokens) if tokens is not None else vocabulary(n_vocab, eos=eos)
@@ -134,6 +136,8 @@ def write_llama(
         add_bos=add_bos,
         add_eos=add_eos,
     )
+    if not causal:
+        model.header.add_causal_attention(False)
     model.ends(len(names) + n_pad, n_embd, scale=scale, embedding_std=_EMBEDDING_STD)
     for layer in range(n_layer):
         block = f"blk.{layer}"
