@@ -12,7 +12,7 @@ import pytest
 import tiny
 from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
 from test_tree_engine import start
-from test_trees_in_llama import OTHER_ORDER, one_by_one, random_path, random_tree, sequence_of
+from test_trees_in_llama import TOLERANCE, one_by_one, random_path, random_tree, sequence_of
 
 import spec_cpu
 from spec_cpu import SamplingParams, cost_measure, defaults
@@ -125,7 +125,7 @@ def test_the_drafts_cache_is_in_step_after_many_cycles(models: Path, family: str
         assert sequence.tokens[: len(tokens)] == tokens
         used = drafter.sequence.score([7]).copy()
     np.testing.assert_allclose(
-        used, fresh_logits(path, [*tokens, 7]), rtol=0, atol=OTHER_ORDER[family]
+        used, fresh_logits(path, [*tokens, 7]), rtol=0, atol=TOLERANCE[family]
     )
 
 
@@ -143,7 +143,7 @@ def test_every_nodes_logits_are_those_of_single_steps_if_a_tree_grows(
             before = list(sequence.tokens)
             rows = _grown(sequence, root, tree, rng)
             single = one_by_one(path, before, tree, root)
-            np.testing.assert_allclose(rows, single, rtol=0, atol=OTHER_ORDER[family])
+            np.testing.assert_allclose(rows, single, rtol=0, atol=TOLERANCE[family])
             sequence.keep(random_path(rng, tree))
 
 
@@ -180,12 +180,13 @@ def test_after_1000_grown_trees_no_stale_cell_is_left(models: Path, family: str)
             tokens += [root, *(tree.tokens[node] for node in kept)]
             assert sequence.tokens == tokens
         filler = rng.integers(3, 32, 256 - len(tokens) - 1).tolist()
-        sequence.prefill(filler)
+        for token in filler:
+            sequence.score([token])
         used = sequence.score([7]).copy()
         with pytest.raises(ContextError, match="no room"):
             sequence.score([7])
-    expected = fresh_logits(path, [*tokens, *filler, 7])
-    np.testing.assert_allclose(used, expected, rtol=0, atol=OTHER_ORDER[family])
+    expected = one_by_one(path, [*tokens, *filler], TokenTree(parents=[]), 7)[0]
+    np.testing.assert_allclose(used[0], expected, rtol=0, atol=TOLERANCE[family])
 
 
 def test_more_paths_than_there_are_are_refused_while_growing(models: Path) -> None:

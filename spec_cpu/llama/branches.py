@@ -109,15 +109,22 @@ class Branches:
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the root and the nodes of `path`, from the top down, and nothing else."""
-        end = self._begin + 1
+        begin = self._begin + 1
+        end = begin + len(path)
         line = self._lines[path[-1] + 1] if path else self._seq_id
+        first = all(node == i for i, node in enumerate(path))  # of all that were fed
+        moved = None if first else self._context.save(line, begin, end)
         if self._used or len(path) < len(self._lines) - 1:
             for seq_id in (self._seq_id, *self._used):
-                self._cut(seq_id, end + len(path) * (seq_id == line))
-        if line != self._seq_id:
+                self._cut(seq_id, end if first and seq_id == line else begin)
+        if moved is not None:
+            # Attention adds up in the order of the cells. With the text in its order and no gap in
+            # it, which cells of rejected nodes would leave, sums are those of plain decoding.
+            self._context.restore(moved, self._seq_id, begin, end)
+        elif line != self._seq_id:
             # All of the path is in that sequence: it is renamed by sharing its cells.
-            self._context.copy(line, self._seq_id, end, end + len(path))
-        self.root(end + len(path))
+            self._context.copy(line, self._seq_id, begin, end)
+        self.root(end)
 
     def forget_from(self, position: int) -> None:
         """Let no branch hold anything from `position` on; the text's own sequence is left alone."""

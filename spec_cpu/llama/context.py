@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import TypeAlias
 
 import llama_cpp
 import numpy as np
@@ -21,6 +22,7 @@ _MOST_CONTEXT = 2**31 - 1
 _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
 
 Rows = NDArray[np.float32]
+Saved: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
 
 # Prototypes of their own that give a plain address: llama_cpp's build a pointer object a call.
 _logits_address = _lib["llama_get_logits"]
@@ -76,7 +78,9 @@ class Context:
         self._running = self.threads
         _check_memory(model, n_ctx, self.n_batch)
         self.hidden = hidden
-        self._handle: int | None = self._create(n_seq, unified, flash)
+        shared = unified and n_seq > 1
+        self._carrier = n_seq if shared else 0  # a sequence of its own for `save` and `restore`
+        self._handle: int | None = self._create(n_seq + shared, unified, flash)
         self._gives_hidden = hidden
         model.add_context(self)
         self._memory_handle = llama_cpp.llama_get_memory(self._handle)
@@ -90,7 +94,7 @@ class Context:
         params.n_ctx = self.n_ctx
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max = n_seq
-        params.n_outputs_max = self.max_outputs
+        params.n_outputs_max = max(self.max_outputs, n_seq)  # llama.cpp takes no less
         params.n_threads = params.n_threads_batch = self.threads
         params.kv_unified = unified
         params.swa_full = True  # without it a sliding-window model cannot take tokens back
@@ -248,6 +252,30 @@ class Context:
     def copy(self, source: int, to: int, begin: int, end: int) -> None:
         """Make positions `begin` .. `end` - 1 of sequence `source` part of `to`, without a copy."""
         llama_cpp.llama_memory_seq_cp(self._memory, source, to, begin, end)
+
+    def save(self, source: int, begin: int, end: int) -> Saved:
+        """What the cache holds of positions `begin` .. `end` - 1 of sequence `source`: a copy.
+
+        Only for a context of several sequences in one cache.
+        """
+        self.copy(source, self._carrier, begin, end)
+        size = llama_cpp.llama_state_seq_get_size(self.handle, self._carrier)
+        saved = (ctypes.c_uint8 * size)()
+        llama_cpp.llama_state_seq_get_data(self.handle, saved, size, self._carrier)
+        self.truncate(0, seq_id=self._carrier)
+        return saved
+
+    def restore(self, saved: Saved, to: int, begin: int, end: int) -> None:
+        """Put what `save` gave for `begin` .. `end` - 1 into the first free cells, as part of `to`.
+
+        Raises:
+            ContextError: there are not as many.
+        """
+        size = len(saved)
+        if not llama_cpp.llama_state_seq_set_data(self.handle, saved, size, self._carrier):
+            raise ContextError(self._failure(_NO_SLOT, end - begin))
+        self.copy(self._carrier, to, begin, end)
+        self.truncate(0, seq_id=self._carrier)
 
     def shift(self, begin: int, end: int, *, seq_id: int = 0) -> bool:
         """Forget positions `begin` .. `end` - 1 and move what follows down to close the gap.
