@@ -11,7 +11,7 @@ from spec_cpu import SamplingParams, Session
 from spec_cpu.llama.quantize import quantize
 
 GREEDY = SamplingParams(temperature=0)
-N = 128
+N = 100
 PROMPTS = [
     "Why is the sky blue?",
     "Write a short poem about autumn.",
@@ -43,23 +43,30 @@ def greedy_tokens(session: Session, prompt: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_q4_0_target_writes_what_plain_decoding_writes(
-    q4_0_path: Path, default_path: Path
+@pytest.mark.parametrize("quantization", ["Q4_0", "Q4_K_M"])
+def test_a_target_writes_what_plain_decoding_writes(
+    q4_0_path: Path, default_path: Path, tmp_path: Path, quantization: str
 ) -> None:
     """With our kernels, whose rows do not depend on how many there are; llama.cpp's may, where it
     leaves the weights as they are in the file."""
-    with spec_cpu.load(q4_0_path, sampling=GREEDY, kernels="on") as session:
+    target = q4_0_path
+    if quantization != "Q4_0":
+        target = tmp_path / "target.gguf"
+        quantize(default_path, target, quantization)
+    with spec_cpu.load(target, sampling=GREEDY, kernels="on") as session:
         plain = [greedy_tokens(session, prompt) for prompt in PROMPTS]
-    options = {"sampling": GREEDY, "kernels": "on", "k": 3, "shape": "chain"}
-    with spec_cpu.load(q4_0_path, default_path, **options) as session:
-        fast, accepted = [], 0
-        for prompt in PROMPTS:
-            fast.append(greedy_tokens(session, prompt))
-            accepted += session.stats.accepted
-    assert accepted > 500
-    assert len(plain) == 20
     assert all(len(tokens) == N for tokens in plain)
-    assert fast == plain
+    for shape, k in (("chain", 3), ("tree", 6)):
+        options = {"sampling": GREEDY, "kernels": "on", "k": k, "shape": shape}
+        with spec_cpu.load(target, default_path, **options) as session:
+            fast, accepted, branched = [], 0, 0
+            for prompt in PROMPTS:
+                fast.append(greedy_tokens(session, prompt))
+                accepted += session.stats.accepted
+                branched += session.stats.branched
+        assert accepted > 20 * N / 4
+        assert (branched > 100) == (shape == "tree")
+        assert fast == plain
 
 
 @pytest.mark.slow

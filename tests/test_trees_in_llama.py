@@ -17,8 +17,8 @@ from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.tree import ROOT, TokenTree
 
-# A pass over several tokens adds floats up in another order than single steps do, and the cache, which
-# holds half precision, can round a value to its neighbour then. Q4_0 is the same to the bit.
+# A pass over several tokens adds floats up in another order than single steps do, and the cache,
+# which holds half precision, can round a value to its neighbour then. Q4_0 is the same to the bit.
 TOLERANCE = {"llama": 0.01, "llama Q4_0": 0.0, "sliding window": 0.01}
 PATHS = 6
 

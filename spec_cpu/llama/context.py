@@ -260,7 +260,7 @@ class Context:
         """
         self.copy(source, self._carrier, begin, end)
         size = llama_cpp.llama_state_seq_get_size(self.handle, self._carrier)
-        saved = (ctypes.c_uint8 * size)()
+        saved: Saved = (ctypes.c_uint8 * size)()
         llama_cpp.llama_state_seq_get_data(self.handle, saved, size, self._carrier)
         self.truncate(0, seq_id=self._carrier)
         return saved

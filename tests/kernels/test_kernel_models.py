@@ -105,13 +105,14 @@ def test_a_row_does_not_depend_on_the_others(model_file: Path, library: Path) ->
         np.testing.assert_array_equal(together.score(text[-1:]), expected[-1:])
 
 
+@pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_speculation_writes_the_text_of_plain_decoding(
-    model_file: Path, tiny_draft: Path, library: Path
+    model_file: Path, tiny_draft: Path, library: Path, shape: str
 ) -> None:
     texts = []
     for draft, k in ((None, None), (tiny_draft, 3), (tiny_draft, 31), (tiny_draft, 64)):
         with spec_cpu.load(
-            model_file, draft, k=k, shape="chain", kernels="on", sampling=GREEDY
+            model_file, draft, k=k, shape=shape, kernels="on", sampling=GREEDY
         ) as session:
             assert session.kernels == library.parent.name
             steps = session.generate("a tale", max_tokens=64, raw=True, ignore_eos=True)
