@@ -5,6 +5,7 @@ Threads meet at barriers and events, never after a time; one that fails hands it
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -369,6 +370,8 @@ CONTEXT: dict[str, Callable[[Context], object]] = {
     "hidden_rows": lambda context: context.hidden_rows(1),
     "truncate": lambda context: context.truncate(0),
     "copy": lambda context: context.copy(0, 1, 0, 1),
+    "save": lambda context: context.save(0, 0, 1),
+    "restore": lambda context: context.restore((ctypes.c_uint8 * 1)(), 0, 0, 1),
     "shift": lambda context: context.shift(0, 1),
 }
 
