@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from spec_cpu.arguments import expanded
 from spec_cpu.errors import CatalogError, UsageError
 
 FILE_NAME = "models.toml"
@@ -306,7 +307,7 @@ def _source(table: _Table) -> Source:
 def _file_source(table: _Table) -> FileSource:
     table.allow("kind", "path")
     # Relative to the file that says so: joining leaves an absolute path as it is.
-    return FileSource(table.file.parent / Path(table.text("path")).expanduser())
+    return FileSource(table.file.parent / expanded(Path(table.text("path"))))
 
 
 def _shipped_source(table: _Table) -> FileSource:

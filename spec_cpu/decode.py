@@ -124,6 +124,8 @@ def _verify(tree: TokenTree, p: _Targets, rule: Rule, rng: np.random.Generator) 
 
 
 def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict, rule: Rule) -> list[float]:
+    if not tree.tokens:
+        return []
     tried = [node for node in (ROOT, *verdict.path) if tree.children(node)]
     if p.pipeline.params.greedy or not rule.exact:  # nothing is left to chance
         return [float(i < verdict.accepted) for i in range(len(tried))]
@@ -170,6 +172,6 @@ class _Targets(Sequence[Distribution]):
         return self.pipeline.argmax(self.logits[i], self._history(i))
 
     def _history(self, i: int) -> list[int]:
-        if not self.pipeline.params.penalizes:
+        if not self.pipeline.penalizes:
             return []
         return [*self.recent, *(self.tree.tokens[node] for node in self.tree.path(i - 1))]

@@ -32,7 +32,7 @@ def read_drafts(draft: str | Path | None) -> Drafts:
     Raises:
         UsageError: one named twice, two models, or an empty name.
     """
-    if draft is None or isinstance(draft, Path) or os.path.isfile(draft):
+    if draft is None or isinstance(draft, Path) or _is_file(draft):
         return Drafts(draft)
     names = [name.strip() for name in draft.split(",")]
     if not all(names):
@@ -42,7 +42,7 @@ def read_drafts(draft: str | Path | None) -> Drafts:
         )
     models = [name for name in names if name != defaults.NGRAM]
     lookups = len(names) - len(models)
-    if os.path.isfile(",".join(models)):  # it may have commas in its name
+    if _is_file(",".join(models)):  # it may have commas in its name
         models = [",".join(models)]
     if lookups > 1:
         raise UsageError(f"--draft names {defaults.NGRAM} {lookups} times: once is enough")
@@ -52,3 +52,7 @@ def read_drafts(draft: str | Path | None) -> Drafts:
             f"{defaults.NGRAM} beside it"
         )
     return Drafts(models[0] if models else None, bool(lookups))
+
+
+def _is_file(name: str) -> bool:
+    return os.path.isfile(os.path.expanduser(name))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 from typing import get_args
 
 from spec_cpu import defaults, machine
+from spec_cpu.arguments import FILE, FLAG, FUNCTION, TEXT, WHOLE, Kind, check_seed, expanded, paths
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.drafters import head_drafter, model_drafters
@@ -27,6 +28,12 @@ from spec_cpu.sampling import SamplingParams
 from spec_cpu.session import Session
 from spec_cpu.verify import RULES
 
+_DRAFT = Kind(
+    "a name or a path (a str or a Path), Drafts, or None",
+    lambda value: value is None or isinstance(value, str | Path | Drafts),
+)
+_SAMPLING = Kind("SamplingParams", lambda value: isinstance(value, SamplingParams))
+
 
 def load(
     target: str | Path,
@@ -41,7 +48,7 @@ def load(
     sampling: SamplingParams | None = None,
     seed: int | None = None,
     system: str | None = None,
-    lookup: Sequence[Path] = (),
+    lookup: str | Path | Iterable[str | Path] | None = (),
     kernels: str = defaults.KERNELS,
     recalibrate: bool = False,
     progress: Progress | None = None,
@@ -67,7 +74,8 @@ def load(
             given the choice of k does not follow the machine's momentary speed, so that the same
             seed, settings and kept costs give the same text.
         system: a system turn that conversations begin with.
-        lookup: files of text for the draft "ngram" to look things up in, too; only with that.
+        lookup: files of text (or one) for the draft "ngram" to look things up in, too; only with
+            that.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
         recalibrate: measure what passes cost here, even if it is known from before.
@@ -80,9 +88,19 @@ def load(
             made for another target.
         ContextError: not enough memory.
     """
-    _check_options(k, shape, rule, seed)
+    FILE.check(target=target)
+    _DRAFT.check(draft=draft)
+    _SAMPLING.check(optional=True, sampling=sampling)
+    WHOLE.check(optional=True, ctx=ctx, draft_ctx=draft_ctx, threads=threads, k=k)
+    TEXT.check(shape=shape, rule=rule, kernels=kernels)
+    TEXT.check(optional=True, system=system)
+    FLAG.check(recalibrate=recalibrate)
+    FUNCTION.check(optional=True, progress=progress)
+    check_seed(seed)
+    _check_options(k, shape, rule)
     sampling = sampling or SamplingParams()
     drafts = draft if isinstance(draft, Drafts) else read_drafts(draft)
+    lookup = paths("lookup", lookup)
     if lookup and not drafts.ngram:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
     start = perf_counter()
@@ -152,7 +170,7 @@ def _shape(shape: str, sampling: SamplingParams) -> Shape:
     return "tree" if shape == "tree" else "chain"
 
 
-def _check_options(k: int | None, shape: str, rule: str, seed: int | None) -> None:
+def _check_options(k: int | None, shape: str, rule: str) -> None:
     if k is not None and not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
         raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
     shapes = (defaults.SHAPE, *get_args(Shape))
@@ -160,12 +178,10 @@ def _check_options(k: int | None, shape: str, rule: str, seed: int | None) -> No
         raise UsageError(f"shape must be one of {', '.join(shapes)}, not {shape}")
     if rule not in RULES:
         raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule}")
-    if seed is not None and seed < 0:
-        raise UsageError(f"seed must be 0 or more, not {seed}")
 
 
 def _path(name: str | Path, progress: Progress | None) -> Path:
-    return name if isinstance(name, Path) else resolve(name, progress)
+    return expanded(name) if isinstance(name, Path) else resolve(name, progress)
 
 
 def _load_model(name: str | Path, part: str, kernels: Kernels, progress: Progress | None) -> Model:

@@ -8,13 +8,16 @@ on a vocabulary of 150 k tokens one full exp costs as much as the rest together.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu import defaults
+from spec_cpu.arguments import REAL, WHOLE, Kind
 from spec_cpu.errors import UsageError
 from spec_cpu.logits import Floats, Ids, Logits, NumpyRowOps, RowOps, finite_top
 
@@ -60,10 +63,13 @@ class Distribution:
         """Draw a token."""
         if len(self.p) == 1 and self.ids is not None:
             return int(self.ids[0])
-        cumulative = self.p.cumsum()
-        i = int(cumulative.searchsorted(rng.random() * cumulative[-1], side="right"))
-        i = min(i, len(cumulative) - 1)
-        return i if self.ids is None else int(self.ids[i])
+        if self.ids is None:
+            mass = self.p.cumsum()
+            i = int(mass.searchsorted(rng.random() * mass[-1], side="right"))
+            return min(i, len(mass) - 1)
+        # The same sums; of few tokens lists are the quicker way to them (see `kernels.logits`).
+        sums = list(accumulate(self.p.tolist()))
+        return int(self.ids[min(bisect_right(sums, rng.random() * sums[-1]), len(sums) - 1)])
 
     def overlap(self, other: Distribution) -> float:
         """sum min(p, q) = 1 - TV: the chance that a token drawn from q passes p."""
@@ -90,6 +96,16 @@ def point_mass(token: int) -> Distribution:
 
 def _resized(p: Floats, n: int) -> Floats:
     return p[:n] if len(p) >= n else np.concatenate([p, np.zeros(n - len(p))])
+
+
+_BIASES = Kind(
+    "a dict of token ids and numbers",
+    lambda value: (
+        isinstance(value, Mapping)
+        and all(map(WHOLE.accepts, value))
+        and all(map(REAL.accepts, value.values()))
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +138,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._check_types()
         _require(
             self.temperature == 0 or _SMALLEST <= self.temperature < math.inf,
             "temperature",
@@ -146,6 +163,15 @@ class SamplingParams:
                 bias,
             )
 
+    def _check_types(self) -> None:
+        for name in ("top_k", "penalty_last_n"):
+            WHOLE.check(**{name: getattr(self, name)})
+        for name in ("temperature", "top_p", "min_p"):
+            REAL.check(**{name: getattr(self, name)})
+        for name in ("repeat_penalty", "frequency_penalty", "presence_penalty"):
+            REAL.check(**{name: getattr(self, name)})
+        _BIASES.check(logit_bias=self.logit_bias)
+
     @property
     def greedy(self) -> bool:
         """Is the likeliest token always taken?"""
@@ -164,17 +190,21 @@ def _require(holds: bool, name: str, rule: str, value: object) -> None:
 
 
 class Pipeline:
-    """The samplers of one setting: logits and history in, a distribution out. Holds no state."""
+    """The samplers of one setting: logits and history in, a distribution out. Holds no state.
+
+    Attributes:
+        penalizes: does what was written before change the distribution?
+    """
 
     def __init__(self, params: SamplingParams, rows: RowOps | None = None) -> None:
         """With `rows` for what touches a whole row of logits; default: NumPy."""
         self.params = params
         self._rows = rows or NumpyRowOps()
-        self._penalizes = params.penalizes
+        self.penalizes = params.penalizes
         self._log_min_p = math.log(params.min_p) if params.min_p > 0 else -math.inf
         self._bias_ids = np.array(list(params.logit_bias), np.intp)
         self._bias = np.array(list(params.logit_bias.values()), np.float32)
-        self._adjusts = self._penalizes or len(self._bias) > 0
+        self._adjusts = self.penalizes or len(self._bias) > 0
 
     def distribution(
         self, logits: Logits, history: Sequence[int], tokens: Ids | None = None
@@ -217,7 +247,7 @@ class Pipeline:
 
     def recent(self, history: Sequence[int]) -> list[int]:
         """The end of `history` that a distribution depends on: empty without penalties."""
-        if not self._penalizes:
+        if not self.penalizes:
             return []
         n = self.params.penalty_last_n
         return list(history if n < 0 else history[-n:])
@@ -277,7 +307,7 @@ class Pipeline:
         logits = logits.copy()
         ids, known = _places(self._bias_ids, len(logits), tokens)
         logits[ids] += self._bias[known]
-        if self._penalizes:
+        if self.penalizes:
             params, recent = self.params, self.recent(history)
             if tokens is not None:
                 wanted = np.array(recent, np.intp)

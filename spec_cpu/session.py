@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 from types import TracebackType
@@ -11,6 +11,7 @@ from types import TracebackType
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_seed, texts
 from spec_cpu.cost import Costs
 from spec_cpu.decode import cycles
 from spec_cpu.draft.base import Drafter, Shape
@@ -158,7 +159,7 @@ class Session:
         max_tokens: int = defaults.MAX_TOKENS,
         raw: bool = False,
         special: bool = True,
-        stop: Sequence[str] = (),
+        stop: str | Iterable[str] | None = (),
         ignore_eos: bool = False,
         k: int | None = None,
         seed: int | None = None,
@@ -175,19 +176,26 @@ class Session:
             raw: no chat template.
             special: with `raw`: names of control tokens in the text are those tokens. In a
                 conversation they are text, and only the template's own marks are control tokens.
-            stop: strings that end the answer; they are not part of it. They may spell control
-                tokens (`<|im_start|>`), which have no text otherwise.
+            stop: strings (or one) that end the answer; they are not part of it. They may spell
+                control tokens (`<|im_start|>`), which have no text otherwise.
             ignore_eos: forbid the tokens that end an answer, but for those that `stop` spells.
             k: pin k for this answer; 0 decodes plainly. Default: as the session was loaded.
             seed: draw this answer from a generator of its own.
             progress: told how far the evaluation of the prompt is.
 
         Raises:
-            UsageError: an empty prompt, no tokens asked for, a k out of range, or a session that
-                was closed.
+            UsageError: an empty prompt, no tokens asked for, a k or a seed out of range, an
+                argument of a wrong type, or a session that was closed.
             BusyError: another thread has an answer under way.
             ContextError: the prompt does not fit.
         """
+        TEXT.check(prompt=prompt)
+        WHOLE.check(max_tokens=max_tokens)
+        WHOLE.check(optional=True, k=k)
+        FLAG.check(raw=raw, special=special, ignore_eos=ignore_eos)
+        FUNCTION.check(optional=True, progress=progress)
+        check_seed(seed)
+        asked = texts("stop", stop)
         if max_tokens < 1:
             raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
         self._check_pinned(k)
@@ -205,7 +213,7 @@ class Session:
                 self._prefill(tokens, drafters, progress)
                 drafting = self._scheduled(drafters, k, tokens[-1], progress)
                 rng = self._rng if seed is None else np.random.default_rng(seed)
-                stops = [*rendered.stops, *stop]
+                stops = [*rendered.stops, *asked]
                 marks = self.target.vocab.controls_in(stops)
                 sampling = self._sampling_for(marks, ignore_eos)
                 stream = TextStream(self.target.vocab, stops, marks)
@@ -288,6 +296,8 @@ class Session:
             BusyError: another thread has an answer under way.
             ContextError: it does not fit.
         """
+        TEXT.check(prompt=prompt)
+        FLAG.check(raw=raw, special=special)
         with self._turns.use():
             return self._rendered(prompt, raw=raw, special=special)
 

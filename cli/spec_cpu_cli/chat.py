@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spec_cpu import defaults
+from spec_cpu.arguments import expanded
 from spec_cpu.errors import SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.prompt import is_text
@@ -167,7 +168,7 @@ def _save(session: Session, name: str) -> None:
         return
     turns = [f"## {turn['role']}\n\n{turn['content'].strip()}\n" for turn in session.messages]
     try:
-        Path(name).expanduser().write_text("\n".join(turns), encoding="utf-8")
+        expanded(Path(name)).write_text("\n".join(turns), encoding="utf-8")
     except (OSError, ValueError, RuntimeError) as error:
         _note(f"cannot write {name!a}: {getattr(error, 'strerror', error)}", quiet=False)
     else:

@@ -68,7 +68,7 @@ class Reader:
 
     def nodes(self, rows: Rows, fed: TokenTree, new: range) -> list[Follows]:
         """What may follow each of the nodes `new` of `fed`: a row for each."""
-        penalizes = self.pipeline.params.penalizes
+        penalizes = self.pipeline.penalizes
         paths = [fed.path(node) if penalizes else [] for node in new]
         return [
             self._follows(row, [fed.tokens[node] for node in path])

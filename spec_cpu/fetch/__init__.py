@@ -39,8 +39,9 @@ def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
         CatalogError: the catalogue is malformed, or the model could not be fetched.
         ModelError: the model could not be made from another one.
     """
-    if _is_file(name_or_path) or _looks_like_path(name_or_path):
-        return Path(name_or_path)
+    path = os.path.expanduser(name_or_path)
+    if _is_file(path) or _looks_like_path(path):
+        return Path(path)
     return fetch(load_catalog().model(name_or_path), progress)
 
 

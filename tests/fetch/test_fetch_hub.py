@@ -196,9 +196,7 @@ class TestAnUnreachableHub:
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
-    def test_nobody_listens(
-        self, monkeypatch: pytest.MonkeyPatch, listener: socket.socket
-    ) -> None:
+    def test_nobody_listens(self, monkeypatch: pytest.MonkeyPatch, listener: socket.socket) -> None:
         port = listener.getsockname()[1]
         listener.close()
         assert "refused" in self.told(monkeypatch, f"http://127.0.0.1:{port}").lower()

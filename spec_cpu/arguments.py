@@ -1,0 +1,73 @@
+"""What a caller may give for an argument: one clear line in place of an error from deep inside."""
+
+from __future__ import annotations
+
+import os
+import reprlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+
+from spec_cpu.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What an argument takes: in words, and the test for it."""
+
+    wanted: str
+    accepts: Callable[[object], bool]
+
+    def check(self, *, optional: bool = False, **values: object) -> None:
+        """Raise UsageError for the first of `values`, by their names, that is not of this kind."""
+        for name, value in values.items():
+            if not (self.accepts(value) or (optional and value is None)):
+                raise _refused(name, self.wanted + (" or None" if optional else ""), value)
+
+
+TEXT = Kind("text (a str)", lambda value: isinstance(value, str))
+FILE = Kind("a name or a path (a str or a Path)", lambda value: isinstance(value, str | Path))
+FLAG = Kind("True or False", lambda value: isinstance(value, bool))
+WHOLE = Kind(
+    "a whole number", lambda value: isinstance(value, Integral) and not isinstance(value, bool)
+)
+REAL = Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool))
+FUNCTION = Kind("a function", callable)
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise UsageError unless `seed` can be one, or is None."""
+    WHOLE.check(optional=True, seed=seed)
+    if seed is not None and seed < 0:
+        raise UsageError(f"seed must be 0 or more, not {seed}")
+
+
+def texts(name: str, value: str | Iterable[str] | None) -> list[str]:
+    """Several texts; one alone may be given as it is, and none as None."""
+    return [str(item) for item in _several(name, value, TEXT)]
+
+
+def paths(name: str, value: str | Path | Iterable[str | Path] | None) -> list[Path]:
+    """Several files, likewise."""
+    return [expanded(Path(str(item))) for item in _several(name, value, FILE)]
+
+
+def expanded(path: Path) -> Path:
+    """`path` with the home folder in place of a `~` at its beginning."""
+    return Path(os.path.expanduser(path))  # unlike Path.expanduser as it is for an unknown user
+
+
+def _several(name: str, value: object, kind: Kind) -> list[object]:
+    if value is None:
+        return []
+    if kind.accepts(value):
+        return [value]
+    items = list(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else None
+    if items is None or not all(map(kind.accepts, items)):
+        raise _refused(name, f"{kind.wanted}, or several in a list", value)
+    return items
+
+
+def _refused(name: str, wanted: str, value: object) -> UsageError:
+    return UsageError(f"{name} takes {wanted}, not {reprlib.repr(value)}")
