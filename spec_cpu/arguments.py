@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
@@ -63,7 +63,8 @@ def _several(name: str, value: object, kind: Kind) -> list[object]:
         return []
     if kind.accepts(value):
         return [value]
-    items = list(value) if isinstance(value, Iterable) and not isinstance(value, bytes) else None
+    several = isinstance(value, Iterable) and not isinstance(value, bytes | Mapping)
+    items = list(value) if several else None
     if items is None or not all(map(kind.accepts, items)):
         raise _refused(name, f"{kind.wanted}, or several in a list", value)
     return items

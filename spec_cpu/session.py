@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from types import TracebackType
 
@@ -36,6 +36,15 @@ from spec_cpu.verify import RULES
 _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
 
 
+@dataclass(slots=True)
+class _Answer:
+    """An answer under way: to which `prompt` (None: outside any conversation), as which `turn`."""
+
+    prompt: str | None
+    stream: TextStream
+    turn: Message | None = None
+
+
 class Session:
     """A conversation. Make one with `load`; use it as a context manager, or call `close`.
 
@@ -50,7 +59,8 @@ class Session:
 
     Attributes:
         drafters: whichever promises most drafts in a cycle; at most one of them is a model.
-        messages: the turns so far; may be changed between answers.
+        messages: the turns so far, with what was said of the answer under way; may be changed
+            between answers.
         stats: of the latest answer. `total`: of all answers.
         finish: how the latest answer ended.
         notices: what a person should know, each once.
@@ -87,6 +97,7 @@ class Session:
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
         self._turns = Turns(self._free)
+        self._open: _Answer | None = None
         self._context = context
         self._sampling = sampling
         self._row_ops = row_ops
@@ -200,8 +211,7 @@ class Session:
             raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
         self._check_pinned(k)
         this = self._turns.begin()
-        answer: list[str] = []
-        stream: TextStream | None = None
+        self._settle()
         try:
             with self._turns.use(this):
                 rendered = self._rendered(prompt, raw=raw, special=special)
@@ -228,6 +238,7 @@ class Session:
                 )
                 room = self.n_ctx - len(tokens)
                 ends = frozenset() if ignore_eos else self.target.vocab.end_tokens
+                answer = self._open = _Answer(None if raw else prompt, stream)
                 coming = steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room)
             while True:
                 with self._turns.use(this):
@@ -235,13 +246,13 @@ class Session:
                     if step is None:
                         return
                     self._count(step)
-                    answer.append(step.text)
+                    self._say(answer, step.text)
                 yield step
         except LogitsError as error:
             raise ModelError(f"{self.target.path.name}: {error}") from None
         finally:
-            if self._turns.end(this) and stream is not None:
-                self._keep(None if raw else prompt, answer, stream)
+            if self._turns.end(this):
+                self._settle()
 
     def _while_open(self, progress: Progress | None) -> Progress:
         """`progress`; whatever reports to it ends once the session is closed."""
@@ -266,13 +277,21 @@ class Session:
         for stats in (self.stats, self.total):
             stats.add(step.cycle, len(step.tokens))
 
-    def _keep(self, prompt: str | None, answer: list[str], stream: TextStream) -> None:
-        """Book an answer that came to its end or was broken off; `prompt` None: no conversation."""
-        self.held_back = "".join(piece.text for piece in stream.finish("plain"))
-        text = "".join(answer) + self.held_back
-        if prompt is not None and text:
-            self.messages.append(Message(role="user", content=prompt))
-            self.messages.append(Message(role="assistant", content=text))
+    def _say(self, answer: _Answer, text: str) -> None:
+        """Add `text` to the conversation at once: whoever reads the answer may never come back."""
+        if answer.prompt is None or not text:
+            return
+        if answer.turn is None:
+            answer.turn = Message(role="assistant", content="")
+            self.messages += [Message(role="user", content=answer.prompt), answer.turn]
+        answer.turn["content"] += text
+
+    def _settle(self) -> None:
+        """The answer under way, if there is one, came to its end or was broken off."""
+        answer, self._open = self._open, None
+        if answer is not None:
+            self.held_back = "".join(piece.text for piece in answer.stream.finish("plain"))
+            self._say(answer, self.held_back)
 
     def _sampling_for(self, marks: Mapping[int, str], ignore_eos: bool) -> SamplingParams:
         """The sampling of an answer that may end at the control tokens `marks`, ids to names."""
@@ -391,9 +410,13 @@ class Session:
 
         Raises:
             ContextError: `depth` and `max_width` do not fit.
-            UsageError: the session was closed.
+            UsageError: an argument of a wrong type or out of range, or the session was closed.
             BusyError: another thread has an answer under way.
         """
+        WHOLE.check(max_width=max_width, depth=depth)
+        FUNCTION.check(optional=True, progress=progress)
+        if max_width < 1 or depth < 0:
+            raise UsageError(f"a pass of {max_width} tokens at a depth of {depth} cannot be timed")
         if depth + max_width >= self.n_ctx:
             raise ContextError(
                 f"a depth of {depth:,} and passes of {max_width} tokens need more than the context "

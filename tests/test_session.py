@@ -182,6 +182,44 @@ def test_an_answer_that_is_broken_off_is_kept(session: Session) -> None:
     assert session.finish in ("length", "stop")
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["the generator lives on", "or not"])
+def test_an_exception_of_the_reader_loses_nothing(session: Session, held: bool) -> None:
+    """As Ctrl-C: what was said stays, also where a traceback keeps the generator alive."""
+    heard: list[str] = []
+    steps = session.generate("one", max_tokens=50, ignore_eos=True, stop="no such text")
+
+    def read() -> None:
+        for step in steps if held else iter(steps):
+            heard.append(step.text)
+            if len(heard) == 3:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        read()
+    assert session.messages[-1] == {"role": "assistant", "content": "".join(heard)}
+    if not held:
+        steps.close()
+    answer(session, "two")
+    asked, said = session.messages[:2]
+    assert asked == {"role": "user", "content": "one"}
+    assert said["content"].startswith("".join(heard))
+    assert len(session.messages) == 4
+
+
+def test_an_exception_thrown_into_an_answer_keeps_it(session: Session) -> None:
+    steps = session.generate("one", max_tokens=50, ignore_eos=True)
+    text = next(steps).text
+    with pytest.raises(ZeroDivisionError):
+        steps.throw(ZeroDivisionError())
+    assert [turn["content"] for turn in session.messages] == ["one", text + session.held_back]
+
+
+def test_a_raw_answer_is_no_part_of_the_conversation(session: Session) -> None:
+    next(session.generate("one", raw=True, ignore_eos=True))
+    answer(session, "two", raw=True)
+    assert session.messages == []
+
+
 def test_a_prompt_that_is_broken_off_leaves_the_session_usable(session: Session) -> None:
     def interrupt(*_report: object) -> None:
         raise KeyboardInterrupt
@@ -289,7 +327,10 @@ def test_an_answer_that_another_one_overtook_does_not_go_on(session: Session) ->
     second = answer(session, "two")
     with pytest.raises(UsageError, match="broken off"):
         next(first)
-    assert [turn["content"] for turn in session.messages] == ["two", second]
+    asked, said, *rest = [turn["content"] for turn in session.messages]
+    assert asked == "one"
+    assert said
+    assert rest == ["two", second]
 
 
 def test_an_answer_ends_with_its_session(tiny_target: Path, tiny_draft: Path) -> None:

@@ -63,7 +63,10 @@ class _Measured:
 
 def bench(
     prompts: Annotated[
-        Path, typer.Option("--prompts", help="Lines of JSON: category, and turns or prompt.")
+        Path,
+        typer.Option(
+            "--prompts", callback=opt.home, help="Lines of JSON: category, and turns or prompt."
+        ),
     ] = Path("bench/prompts.jsonl"),
     target: opt.Target = None,
     draft: opt.Draft = None,
@@ -105,6 +108,7 @@ def bench(
         Path | None,
         typer.Option(
             "--llama-cpp",
+            callback=opt.home,
             envvar="SPEC_CPU_LLAMA_CPP",
             help="The folder of llama.cpp's programs.",
             rich_help_panel=_MORE,
@@ -117,7 +121,10 @@ def bench(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Write bench.json and bench.md to this folder.", rich_help_panel=_OUTPUT
+            "--out",
+            callback=opt.home,
+            help="Write bench.json and bench.md to this folder.",
+            rich_help_panel=_OUTPUT,
         ),
     ] = None,
     as_json: Annotated[

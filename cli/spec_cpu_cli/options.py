@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spec_cpu import defaults
+from spec_cpu.arguments import expanded
 from spec_cpu.drafts import Drafts, read_drafts
 from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
     from spec_cpu.sampling import SamplingParams
     from spec_cpu.session import Session
+
+
+def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
+    """For every option that takes a path: `~` is the home folder, also where no shell saw it."""
+    if isinstance(path, list):
+        return [expanded(one) for one in path]
+    return None if path is None else expanded(path)
+
 
 _MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
 NO_DRAFT = "none"
@@ -108,6 +117,7 @@ Lookup = Annotated[
     list[Path] | None,
     typer.Option(
         "--lookup",
+        callback=home,
         help="A text for `--draft ngram` to draft from as well, such as one that is to be "
         "rewritten. May be repeated.",
         rich_help_panel=_DRAFTING,

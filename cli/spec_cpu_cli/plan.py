@@ -38,7 +38,12 @@ def plan(
     recalibrate: opt.Recalibrate = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", help="Write the curves to a PNG file.", rich_help_panel="Output"),
+        typer.Option(
+            "--plot",
+            callback=opt.home,
+            help="Write the curves to a PNG file.",
+            rich_help_panel="Output",
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel="Output")

@@ -24,7 +24,9 @@ def run(
     pair: opt.Pair = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", help="Text after the prompt; `-` is standard input."),
+        typer.Option(
+            "--file", "-f", callback=opt.home, help="Text after the prompt; `-` is standard input."
+        ),
     ] = None,
     system: opt.System = None,
     raw: Annotated[

@@ -28,7 +28,9 @@ _BUDGET, _DATA, _OUTPUT = "Budget", "Data", "Output"
 
 
 def train(
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write the head to.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", callback=opt.home, help="The file to write the head to.")
+    ],
     target: opt.Target = None,
     kind: Annotated[
         str | None, typer.Option("--kind", help="Of head: `eagle` or `medusa`.  [default: eagle]")
@@ -62,6 +64,7 @@ def train(
         Path | None,
         typer.Option(
             "--prompts",
+            callback=opt.home,
             help="What half of the conversations begin with, as lines of JSON: turns, or prompt.  "
             "[default: the target makes them up]",
             rich_help_panel=_DATA,
@@ -71,6 +74,7 @@ def train(
         Path | None,
         typer.Option(
             "--resume",
+            callback=opt.home,
             help="The folder to work in; what is done there is not done again.  "
             "[default: OUT.work]",
             rich_help_panel=_DATA,
