@@ -2,6 +2,8 @@
 
     python bench/overhead.py [--target T.gguf] [--draft D.gguf]
 
+Drawing a token is timed in place, in plain steps at the default sampling; for a larger vocabulary
+the row is copied to one of that size first, which leaves the caches as they would be.
 A cycle's overhead is measured twice: as its time less the time inside `llama_decode` (in place:
 every pass has just swept the processor's caches, so that the same few instructions wait for
 memory), and with `llama_decode` returning at once (the work itself). The plain loop is compared
@@ -13,10 +15,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from unittest.mock import patch
 
 import llama_cpp
 import numpy as np
@@ -29,7 +33,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.logits import Logits
-from spec_cpu.sampling import Pipeline, SamplingParams
+from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
 from spec_cpu.session import Session
 from spec_cpu.verify import verify_block
 
@@ -38,6 +42,7 @@ TOKENS = 128
 ROUNDS = 15
 N_CTX = 1024
 BIG_VOCABULARY = 151_936
+HUGE_VOCABULARY = 262_144
 GREEDY = SamplingParams(temperature=0)
 MS = 1e3
 
@@ -51,6 +56,12 @@ def main() -> None:
     rows = real_logits(arguments.target)
     n = rows.shape[1]
     results = [
+        (f"a token drawn in a plain step, {n:,} tokens, in place", 0.10, drawn_ms(arguments)),
+        (
+            f"the same, {HUGE_VOCABULARY:,} tokens",
+            0.25,
+            drawn_ms(arguments, HUGE_VOCABULARY),
+        ),
         (f"a cycle, greedy, k = 4, {n:,} tokens, in place", 0.30, cycle_ms(arguments)),
         ("the same, passes left out", 0.30, cycle_work_ms(arguments)),
         (f"a verified row, default pipeline, {n:,} tokens", 0.25, row_ms(rows)),
@@ -65,6 +76,29 @@ def main() -> None:
         print(f"| {what} | {limit:.2f} ms | {measured:.3f} ms |")
     ratio = plain_ratio(arguments.target)
     print(f"| our plain loop's time over a bare llama_decode loop's | 1.03 | {ratio:.3f} |")
+
+
+def drawn_ms(arguments: argparse.Namespace, n_vocab: int | None = None) -> float:
+    """Milliseconds from the logits of a plain step to its token, median; of `n_vocab` logits."""
+    with spec_cpu.load(arguments.target, k=0, seed=1) as session:
+        drawn = Pipeline.distribution
+        times: list[float] = []
+        wide = np.zeros(n_vocab or 0, np.float32)
+
+        def widened_first(self: Pipeline, logits: Logits, history: list[int]) -> Distribution:
+            start = perf_counter()
+            for begin in range(0, len(wide), len(logits)):
+                part = wide[begin : begin + len(logits)]
+                np.subtract(logits[: len(part)], 4 * (begin > 0), out=part)
+            copied = perf_counter() - start if n_vocab else 0.0
+            times.append(-copied)
+            return drawn(self, wide if n_vocab else logits, history)
+
+        with patch.object(Pipeline, "distribution", widened_first):
+            steps = session.generate(PROMPT, max_tokens=TOKENS, ignore_eos=True)
+            for step, i in zip(steps, itertools.count(), strict=False):
+                times[i] += step.cycle.seconds.sample
+    return statistics.median(times) * MS
 
 
 def cycle_ms(arguments: argparse.Namespace) -> float:

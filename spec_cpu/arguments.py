@@ -27,7 +27,10 @@ class Kind:
 
 
 TEXT = Kind("text (a str)", lambda value: isinstance(value, str))
-FILE = Kind("a name or a path (a str or a Path)", lambda value: isinstance(value, str | Path))
+FILE = Kind(
+    "a name or a path (a str or a Path)",
+    lambda value: isinstance(value, str | Path) and "\0" not in str(value),
+)
 FLAG = Kind("True or False", lambda value: isinstance(value, bool))
 WHOLE = Kind(
     "a whole number", lambda value: isinstance(value, Integral) and not isinstance(value, bool)

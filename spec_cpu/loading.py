@@ -30,7 +30,7 @@ from spec_cpu.verify import RULES
 
 _DRAFT = Kind(
     "a name or a path (a str or a Path), Drafts, or None",
-    lambda value: value is None or isinstance(value, str | Path | Drafts),
+    lambda value: value is None or isinstance(value, Drafts) or FILE.accepts(value),
 )
 _SAMPLING = Kind("SamplingParams", lambda value: isinstance(value, SamplingParams))
 

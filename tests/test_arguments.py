@@ -125,6 +125,25 @@ def test_a_seed_below_0(session: Session, tiny_target: Path, seed: int) -> None:
     check_seed(2**70)
 
 
+@pytest.mark.parametrize("name", ["target", "draft", "lookup"])
+def test_a_path_with_a_nul(name: str, tiny_target: Path) -> None:
+    for path in ("a\0b", "a\0b.gguf", Path("a\0b"), Path("a\0b.gguf")):
+        with pytest.raises(UsageError) as caught:
+            spec_cpu.load(**{"target": tiny_target, "draft": "ngram", name: path})
+        refused(caught.value, name)
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0b", "\0ab\0\0", "a \0 b"])
+def test_a_nul_in_a_text_is_a_character_like_any_other(session: Session, text: str) -> None:
+    vocab = session.target.vocab
+    tokens = vocab.tokenize(text, add_special=False)
+    assert b"".join(map(vocab.piece, tokens)).strip() == text.strip(" ").encode()
+    rendered = session.render(text)
+    assert text in rendered.text
+    assert len(rendered.tokens) > len(tokens)
+    assert list(session.generate(text, raw=True, max_tokens=2, ignore_eos=True, stop="\0"))
+
+
 def test_one_stop_string_is_one(session: Session) -> None:
     def text(stop: Any) -> str:
         steps = session.generate("tell", raw=True, seed=1, max_tokens=60, stop=stop)
