@@ -6,7 +6,6 @@ import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from pathlib import Path
 
 from spec_cpu.errors import UsageError
@@ -33,9 +32,11 @@ FILE = Kind(
 )
 FLAG = Kind("True or False", lambda value: isinstance(value, bool))
 WHOLE = Kind(
-    "a whole number", lambda value: isinstance(value, Integral) and not isinstance(value, bool)
+    "a whole number (an int)", lambda value: isinstance(value, int) and not isinstance(value, bool)
 )
-REAL = Kind("a number", lambda value: isinstance(value, Real) and not isinstance(value, bool))
+REAL = Kind(
+    "a number (an int or a float)", lambda value: isinstance(value, float) or WHOLE.accepts(value)
+)
 FUNCTION = Kind("a function", callable)
 
 
