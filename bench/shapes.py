@@ -9,8 +9,9 @@ the steps of a draft of the same family beside its target, prompts, loading, mem
 kernels, with llama.cpp's, and with ik_llama.cpp's where --ik names the folder of its `llama-bench`.
 Each engine runs in a process of its own, one after the other, round by round. What was measured is
 kept in --state, a file for each model and engine: an interrupted run goes on where it ended, and a
-cell whose file is deleted is measured anew. `table` shows the medians, and what the formulas of
-`spec_cpu.theory` make of them for acceptances that are assumed.
+cell whose file is deleted is measured anew. `table` shows the medians over the rounds of each
+round's best, and what the formulas of `spec_cpu.theory` make of them for acceptances that are
+assumed.
 
 --isa chooses a lesser instruction set for our kernels (as SPEC_CPU_ISA does). What runs beside them
 and against them should have no more: --python names the interpreter of an environment whose
@@ -24,33 +25,27 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
-import numpy as np
-from shape_files import BASE, DRAFTS, SHAPES, write
+from shape_cells import ENGINES, IK, OURS, STOCK, Cell, RandomModel, Record
+from shape_files import BASE, SHAPES
+from shape_tables import LONG_PROMPT, SHORT_PROMPT, WIDTHS, tables
 
-from spec_cpu import machine, theory
+from spec_cpu import machine
 from spec_cpu.errors import SpecCpuError, UsageError
-
-Record = dict[str, Any]
 
 ROOT = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("shape_passes.py")
-OURS, STOCK, IK = "ours", "llama.cpp", "ik_llama.cpp"
-WIDTHS = tuple(range(1, 10))
-SHORT_PROMPT, LONG_PROMPT = 256, 2000
-ALPHAS = (0.6, 0.7, 0.8)  # assumed: random weights accept nothing
 REPEATS = (3, 20)  # of a pass, at least and at most
+READ_BYTES = 1 << 24  # at a time
 REPEATED_BYTES = 6e9  # of weights, in the passes of one width
 
 
@@ -66,10 +61,12 @@ def main() -> None:
     parser.add_argument("--no-long", action="store_true", help=f"no prompts of {LONG_PROMPT:,}")
     parser.add_argument("--isa", help="instruction set of our kernels (default: the machine's)")
     parser.add_argument("--python", default=sys.executable, help="interpreter for both")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="default: all")
     parser.add_argument("--ik", type=Path, metavar="DIR", help="with ik_llama.cpp's llama-bench")
     given = parser.parse_args()
     try:
         models = chosen(given.shapes, given.formats)
+        check_known(given.engines, ENGINES)
         if given.command == "table":
             print("\n".join(tables(models, given.state / (given.isa or "native"))))
             return
@@ -81,113 +78,21 @@ def main() -> None:
         parser.exit(1, f"{parser.prog}: {error}\n")
 
 
-@dataclass(frozen=True, slots=True)
-class RandomModel:
-    """A shape in a format."""
-
-    shape: str
-    file_format: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.shape}-{self.file_format.lower()}"
-
-    @property
-    def draft(self) -> RandomModel | None:
-        draft = DRAFTS.get(self.shape)
-        return None if draft is None else RandomModel(draft, self.file_format)
-
-    def file(self, folder: Path) -> Path:
-        return folder / f"{self.name}.gguf"
-
-    def write(self, folder: Path) -> None:
-        """Write the file, and the draft's, unless they are there."""
-        if self.draft is not None:
-            self.draft.write(folder)
-        if not self.file(folder).exists():
-            start = perf_counter()
-            write(SHAPES[self.shape], self.shape, self.file(folder), self.file_format)
-            seconds = perf_counter() - start
-            size = self.file(folder).stat().st_size / 1e9
-            print(f"{self.file(folder)}: {size:.2f} GB in {seconds:.0f} s", flush=True)
-
-
 def chosen(shapes: str, formats: str) -> list[RandomModel]:
     """The models of both lists (names with commas between them).
 
     Raises:
         UsageError: an unknown name.
     """
-    for names, known in ((shapes, SHAPES), (formats, BASE)):
-        for name in names.split(","):
-            if name not in known:
-                raise UsageError(f"{name} is none of {', '.join(known)}")
+    check_known(shapes, SHAPES)
+    check_known(formats, BASE)
     return [RandomModel(each, kind) for kind in formats.split(",") for each in shapes.split(",")]
 
 
-@dataclass(slots=True)
-class Cell:
-    """What was measured of a model with an engine; kept in a file.
-
-    Attributes:
-        rounds: passes and short prompts, a record of `shape_passes.py` a round.
-        long: the same of a long prompt.
-    """
-
-    path: Path
-    rounds: list[Record] = field(default_factory=list)
-    long: list[Record] = field(default_factory=list)
-
-    @classmethod
-    def read(cls, folder: Path, model: RandomModel, engine: str) -> Cell:
-        path = folder / f"{model.name}-{engine}.json"
-        if not path.exists():
-            return cls(path)
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-            return cls(path, known["rounds"], known["long"])
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"{path} is damaged: delete it, to measure anew") from None
-
-    def save(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps({"rounds": self.rounds, "long": self.long}), encoding="utf-8")
-        part.replace(self.path)
-
-    def passes(self, n: int) -> float:
-        """Seconds of a pass over n tokens."""
-        return _median_of(self.rounds, lambda record: record["passes"].get(str(n), []))
-
-    def prompt(self, n: int) -> float:
-        """Seconds of a prompt of n tokens."""
-        records = self.rounds + self.long
-        return _median_of(records, lambda record: record["prompts"].get(str(n), []))
-
-    @property
-    def draft_step(self) -> float:
-        """Seconds of a draft's step beside the target's passes."""
-        return _median_of(self.rounds, lambda record: record["draft_steps"])
-
-    @property
-    def memory(self) -> float:
-        """Bytes after the prompts; nan where only the most is known."""
-        return _median_of(self.rounds, lambda record: [record.get("memory", math.nan)])
-
-    @property
-    def peak(self) -> float:
-        """Bytes at the most."""
-        return _median_of(self.rounds, lambda record: [record["peak"]])
-
-    @property
-    def load(self) -> float:
-        """Seconds of loading, the best: with the file in the system's cache."""
-        return min((record["load"] for record in self.rounds), default=float("nan"))
-
-
-def _median_of(records: Sequence[Record], values: Callable[[Record], list[float]]) -> float:
-    found = [value for record in records for value in values(record)]
-    return statistics.median(found) if found else float("nan")
+def check_known(names: str, known: Iterable[str]) -> None:
+    for name in names.split(","):
+        if name not in known:
+            raise UsageError(f"{name} is none of {', '.join(known)}")
 
 
 def measure(models: Sequence[RandomModel], given: argparse.Namespace) -> None:
@@ -198,6 +103,7 @@ def measure(models: Sequence[RandomModel], given: argparse.Namespace) -> None:
     }
     if given.ik is not None:
         engines[IK] = LlamaBench(given.ik / "llama-bench")
+    engines = {name: each for name, each in engines.items() if name in given.engines.split(",")}
     folder = given.state / (given.isa or "native")
     begin = perf_counter()
     for model in models:
@@ -208,10 +114,20 @@ def measure(models: Sequence[RandomModel], given: argparse.Namespace) -> None:
             if given.seconds is not None and spent + expected > given.seconds:
                 print("not finished: the same command goes on", flush=True)
                 return
+            for each in (model, model.draft):
+                if each is not None:
+                    read_through(each.file(given.folder))
             record = engines[name].run(model, given.folder, prompt)
             records.append(record | {"seconds": perf_counter() - begin - spent})
             cells[name].save()
             print(f"{model.name}, {name}: {records[-1]['seconds']:.0f} s", flush=True)
+
+
+def read_through(file: Path) -> None:
+    """Have a file in the system's cache: how fast the disk is, is not the question."""
+    with file.open("rb", buffering=0) as opened:
+        while opened.read(READ_BYTES):
+            pass
 
 
 def missing(
@@ -319,83 +235,6 @@ def output(command: list[str], environment: dict[str, str]) -> tuple[str, int]:
     if process.returncode:
         raise UsageError(f"{' '.join(command)} failed ({process.returncode}): {last}")
     return said, 1024 * usage.ru_maxrss
-
-
-def tables(models: Sequence[RandomModel], folder: Path) -> list[str]:
-    """Two tables in Markdown: what was measured, and what the formulas make of it."""
-    header = ["model", "kernels", "a step", "tok/s", *(f"V({n})" for n in WIDTHS[1:]), "c"]
-    header += [f"prompt of {n:,}" for n in (SHORT_PROMPT, LONG_PROMPT)] + [
-        "memory (at most)",
-        "load",
-    ]
-    lines = [f"{machine.processor()}, {machine.threads(None)} threads", "", *head(header)]
-    for model in models:
-        for name in (OURS, STOCK, IK):
-            cell = Cell.read(folder, model, name)
-            if cell.rounds:
-                lines.append(
-                    row([model.name, name, *measured(cell, step_of_draft(folder, model, name))])
-                )
-    header = ["target and draft", "kernels"]
-    header += [f"acceptance {alpha} (assumed)" for alpha in ALPHAS]
-    lines += ["", *head(header)]
-    for model in models:
-        stock = Cell.read(folder, model, STOCK)
-        for name in (OURS, STOCK):
-            cell = Cell.read(folder, model, name)
-            if model.draft is not None and cell.rounds and stock.rounds:
-                pair = f"{model.name}, {model.draft.shape}"
-                lines.append(row([pair, name, *expected(cell, stock)]))
-    return lines
-
-
-def head(cells: Sequence[str]) -> list[str]:
-    return [row(cells), row(["---"] * len(cells))]
-
-
-def row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def step_of_draft(folder: Path, model: RandomModel, engine: str) -> float:
-    """Seconds of a step of the model's draft: beside the target, or alone where that is unknown."""
-    step = Cell.read(folder, model, engine).draft_step
-    if model.draft is None or not math.isnan(step):
-        return step
-    return Cell.read(folder, model.draft, engine).passes(1)
-
-
-def measured(cell: Cell, draft_step: float) -> list[str]:
-    step = cell.passes(1)
-    return [
-        f"{1e3 * step:.1f} ms",
-        f"{1 / step:.1f}",
-        *(f"{cell.passes(n) / step:.2f}" for n in WIDTHS[1:]),
-        number(draft_step / step, ".3f"),
-        *(number(n / cell.prompt(n), ".0f", " tok/s") for n in (SHORT_PROMPT, LONG_PROMPT)),
-        f"{number(cell.memory / 1e9, '.2f')} ({cell.peak / 1e9:.2f}) GB",
-        f"{cell.load:.1f} s",
-    ]
-
-
-def number(value: float, spec: str, unit: str = "") -> str:
-    """A number as a cell has it; a dash where it was not measured."""
-    return "-" if math.isnan(value) else f"{value:{spec}}{unit}"
-
-
-def expected(cell: Cell, stock: Cell) -> list[str]:
-    """For each of `ALPHAS` the best k and its speedup over the same kernels' plain decoding; and
-    over llama.cpp's.
-    """
-    plain = cell.passes(1)
-    costs = [cell.passes(n) / plain for n in WIDTHS]
-    c, gain = cell.draft_step / plain, stock.passes(1) / plain
-    texts = []
-    for alpha in ALPHAS:
-        k = int(theory.best_k(alpha, c, len(WIDTHS) - 1, lambda n: np.interp(n, WIDTHS, costs)))
-        speedup = float(theory.speedup(alpha, k, c, lambda n: np.interp(n, WIDTHS, costs)))
-        texts.append(f"k = {k}: {speedup:.2f}, over llama.cpp {speedup * gain:.2f}")
-    return texts
 
 
 if __name__ == "__main__":

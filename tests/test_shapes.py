@@ -43,6 +43,8 @@ def _load(name: str) -> ModuleType:
 
 
 files = _load("shape_files")
+cells = _load("shape_cells")
+tables = _load("shape_tables")
 shapes = _load("shapes")
 
 PARAMETERS = {  # as the models' publishers count them, and llama.cpp loads them
@@ -190,7 +192,7 @@ def cell(path: Path, passes: dict[int, float], draft_step: float) -> Any:
         "passes": {str(n): [seconds] for n, seconds in passes.items()},
         "draft_steps": [draft_step],
     }
-    return shapes.Cell(path, [record], [])
+    return cells.Cell(path, [record], [])
 
 
 def test_where_wide_passes_and_drafts_are_free_the_speedup_is_the_expected_tokens(
@@ -198,37 +200,37 @@ def test_where_wide_passes_and_drafts_are_free_the_speedup_is_the_expected_token
 ) -> None:
     ours = cell(tmp_path / "a", dict.fromkeys(shapes.WIDTHS, 0.1), 0.0)
     stock = cell(tmp_path / "b", dict.fromkeys(shapes.WIDTHS, 0.25), 0.0)
-    for alpha, text in zip(shapes.ALPHAS, shapes.expected(ours, stock), strict=True):
+    for alpha, text in zip(tables.ALPHAS, tables.expected(ours, stock), strict=True):
         tokens = float(theory.expected_tokens(alpha, 8))
         assert text == f"k = 8: {tokens:.2f}, over llama.cpp {2.5 * tokens:.2f}"
 
 
 def test_where_a_pass_costs_what_its_tokens_cost_nothing_is_drafted(tmp_path: Path) -> None:
     stock = cell(tmp_path / "a", {n: 0.1 * n for n in shapes.WIDTHS}, 0.01)
-    assert shapes.expected(stock, stock) == ["k = 0: 1.00, over llama.cpp 1.00"] * 3
+    assert tables.expected(stock, stock) == ["k = 0: 1.00, over llama.cpp 1.00"] * 3
 
 
 def test_a_cell_is_kept_and_a_damaged_one_is_named(tmp_path: Path) -> None:
-    model = shapes.RandomModel("qwen3-4b", "Q4_0")
-    kept = shapes.Cell.read(tmp_path / "native", model, "ours")
+    model = cells.RandomModel("qwen3-4b", "Q4_0")
+    kept = cells.Cell.read(tmp_path / "native", model, "ours")
     kept.rounds.append({"load": 2.0})
     kept.save()
-    again = shapes.Cell.read(tmp_path / "native", model, "ours")
+    again = cells.Cell.read(tmp_path / "native", model, "ours")
     assert again.rounds == [{"load": 2.0}]
     kept.path.write_text("{")
     with pytest.raises(UsageError, match="delete it"):
-        shapes.Cell.read(tmp_path / "native", model, "ours")
+        cells.Cell.read(tmp_path / "native", model, "ours")
 
 
 def test_engines_take_turns_and_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
-    cells = {name: shapes.Cell(tmp_path / name) for name in ("a", "b")}
-    cells["a"].rounds.append({})
+    known = {name: cells.Cell(tmp_path / name) for name in ("a", "b")}
+    known["a"].rounds.append({})
     order = []
-    for name, records, prompt in shapes.missing(cells, 2, long=True):
+    for name, records, prompt in shapes.missing(known, 2, long=True):
         records.append({})
         order.append((name, prompt))
     assert order == [("b", 256), ("a", 256), ("b", 256), ("a", 2000), ("b", 2000)]
-    assert not list(shapes.missing(cells, 2, long=True))
+    assert not list(shapes.missing(known, 2, long=True))
 
 
 @pytest.fixture
@@ -238,7 +240,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setitem(files.SHAPES, name, small(name))
     monkeypatch.setattr(shapes, "SHORT_PROMPT", 8)
     monkeypatch.setattr(shapes, "REPEATS", (1, 2))
-    model = shapes.RandomModel("qwen3-4b", "Q4_0")
+    model = cells.RandomModel("qwen3-4b", "Q4_0")
     model.write(tmp_path)
     return model
 
@@ -248,6 +250,7 @@ def measurement(tmp_path: Path, **changed: object) -> argparse.Namespace:
         "python": sys.executable,
         "isa": None,
         "ik": None,
+        "engines": "ours,llama.cpp",
         "folder": tmp_path,
         "state": tmp_path / "state",
         "rounds": 1,
@@ -312,7 +315,7 @@ def test_a_run_goes_on_where_it_ended(
     shapes.measure([pair], measurement(tmp_path))
     shapes.measure([pair], measurement(tmp_path, rounds=2))
     assert ran == [True, False] * 2
-    lines = shapes.tables([pair], tmp_path / "state" / "native")
+    lines = tables.tables([pair], tmp_path / "state" / "native")
     assert sum("| ours |" in line for line in lines) == 2
     assert not any("nan" in line for line in lines)
 
@@ -323,7 +326,7 @@ def test_unknown_shapes_are_named() -> None:
     with pytest.raises(UsageError, match="Q9 is none of Q4_K_M"):
         shapes.chosen("qwen3-4b", "Q9")
     assert len(shapes.chosen("qwen3-4b,qwen3-0.6b", "Q4_0,Q8_0")) == 4
-    assert math.isnan(shapes.Cell(Path("none")).peak)
+    assert math.isnan(cells.Cell(Path("none")).peak)
 
 
 def test_state_is_what_json_holds(tmp_path: Path) -> None:
