@@ -11,11 +11,9 @@
 #include <cstring>
 
 #include "ggml.h"
-#include "simd.h"
+#include "products.h"
 
 namespace spec_cpu {
-
-constexpr int BLOCK = 32;  // columns that share the scale of the activations
 
 // ---- quants ------------------------------------------------------------------------------------
 
@@ -48,7 +46,7 @@ template <int BITS> struct Planes {
             std::memcpy(p + vector * VECTOR_BYTES + 4 * lane, &quad, sizeof quad);
         };
         if constexpr (BITS == 8) {
-            for (int g = 0; g < 8; g++) store(g, quads[g]);
+            for (int g = 0; g < 8; g++) store(g, quads[g] ^ (SIGNED_BYTES ? 128 * EVERY : 0));
         } else {
             for (int v = 0; v < 4; v++) store(v, (quads[v] & 15 * EVERY) | (quads[v + 4] & 15 * EVERY) << 4);
         }
@@ -107,16 +105,28 @@ inline void put_half(uint8_t * header, int lane, const uint8_t * from) {
 }
 inline const Half * halves(const uint8_t * p) { return reinterpret_cast<const Half *>(p); }
 
+// A `Block` adds what 32 columns of a group give with one column of activations, `products` being the
+// sums of quants times quants.
+
 // One scale for 32 columns; a quant of ZERO stands for 0.
 template <int ZERO> struct Scale {
     static constexpr int BLOCKS = 1, PARTS = 1;
     static constexpr size_t BYTES = 2 * LANES;
 
+    struct Block {
+        static constexpr const Multiples * multiples = nullptr;
+        Floats scale, offset;
+
+        Floats add(Floats products, const QuantizedBlock & a, Floats sum) const {
+            if constexpr (ZERO == 8)
+                return fma(scale, fma(products, every_float(a.d), every_float(a.minus_8)), sum);
+            sum = fma(scale, mul(products, every_float(a.d)), sum);
+            return ZERO ? fma(offset, every_float(a.sum), sum) : sum;
+        }
+    };
+
     explicit Scale(const uint8_t * header) : d(load_f16(halves(header))) {}
-    void block(int, Floats * scale, Floats * offset) const {
-        scale[0] = d;
-        offset[0] = mul(d, every_float(-ZERO));
-    }
+    Block block(int) const { return {d, mul(d, every_float(-ZERO))}; }
 
   private:
     Floats d;
@@ -127,29 +137,36 @@ struct ScaleAndOffset {
     static constexpr int BLOCKS = 1, PARTS = 1;
     static constexpr size_t BYTES = 4 * LANES;
 
+    struct Block {
+        static constexpr const Multiples * multiples = nullptr;
+        Floats scale, offset;
+
+        Floats add(Floats products, const QuantizedBlock & a, Floats sum) const {
+            sum = fma(scale, mul(products, every_float(a.d)), sum);
+            return fma(offset, every_float(a.sum), sum);
+        }
+    };
+
     explicit ScaleAndOffset(const uint8_t * header)
-        : d(load_f16(halves(header))), m(load_f16(halves(header + 2 * LANES))) {}
-    void block(int, Floats * scale, Floats * offset) const {
-        scale[0] = d;
-        offset[0] = m;
-    }
+        : both{load_f16(halves(header)), load_f16(halves(header + 2 * LANES))} {}
+    Block block(int) const { return both; }
 
   private:
-    Floats d, m;
+    Block both;
 };
 
 // Two scales for 256 columns, and for each 32 of them a multiple of either (0 to 63).
 struct SuperScaleAndMin {
     static constexpr int BLOCKS = 8, PARTS = 1;
     static constexpr size_t BYTES = 4 * LANES + 2 * BLOCKS * LANES;
+    using Block = ScaleAndOffset::Block;
 
     explicit SuperScaleAndMin(const uint8_t * header)
         : d(load_f16(halves(header))),
           dmin(mul(load_f16(halves(header + 2 * LANES)), every_float(-1))),
           multiples(header + 4 * LANES) {}
-    void block(int b, Floats * scale, Floats * offset) const {
-        scale[0] = mul(d, load_u8(multiples + 2 * b * LANES));
-        offset[0] = mul(dmin, load_u8(multiples + (2 * b + 1) * LANES));
+    Block block(int b) const {
+        return {mul(d, load_u8(multiples + 2 * b * LANES)), mul(dmin, load_u8(multiples + (2 * b + 1) * LANES))};
     }
 
   private:
@@ -157,19 +174,25 @@ struct SuperScaleAndMin {
     const uint8_t * multiples;
 };
 
-// A scale for 256 columns, and for each 16 of them a multiple of it (-128 to 127).
-template <int ZERO> struct SuperScale {
+// A scale for 256 columns, and for each 16 of them a multiple of it (-128 to 127); a quant of 32 stands
+// for 0.
+struct SuperScale {
     static constexpr int BLOCKS = 8, PARTS = 2;
     static constexpr size_t BYTES = 2 * LANES + 2 * BLOCKS * LANES;
 
+    struct Block {
+        Floats scale;
+        Multiples multiples[PARTS];
+
+        Floats add(Floats products, const QuantizedBlock & a, Floats sum) const {
+            return fma(scale, mul(products, every_float(a.d)), sum);
+        }
+    };
+
     explicit SuperScale(const uint8_t * header)
         : d(load_f16(halves(header))), multiples(reinterpret_cast<const int8_t *>(header + 2 * LANES)) {}
-    void block(int b, Floats * scale, Floats * offset) const {
-#pragma GCC unroll 2
-        for (int part = 0; part < 2; part++) {
-            scale[part] = mul(d, load_i8(multiples + (2 * b + part) * LANES));
-            offset[part] = mul(scale[part], every_float(-ZERO));
-        }
+    Block block(int b) const {
+        return {d, {load_multiples(multiples + 2 * b * LANES), load_multiples(multiples + (2 * b + 1) * LANES)}};
     }
 
   private:
@@ -234,7 +257,7 @@ struct Q5_1 : Format<5, ScaleAndOffset> {
     static void scales(const uint8_t * source, int lane, uint8_t * header) { Q4_1::scales(source, lane, header); }
 };
 
-struct Q8_0 : Format<8, Scale<128>> {
+struct Q8_0 : Format<8, Scale<SIGNED_BYTES ? 0 : 128>> {
     static constexpr size_t SOURCE_BYTES = 34;
     static void quants(const uint8_t * source, uint8_t * q) {
         for (int i = 0; i < BLOCK; i++) q[i] = source[2 + i] ^ 0x80;
@@ -274,7 +297,7 @@ struct Q5_K : Format<5, SuperScaleAndMin> {
     static void scales(const uint8_t * source, int lane, uint8_t * header) { Q4_K::scales(source, lane, header); }
 };
 
-struct Q6_K : Format<6, SuperScale<32>> {
+struct Q6_K : Format<6, SuperScale> {
     static constexpr size_t SOURCE_BYTES = 210;
     static void quants(const uint8_t * source, uint8_t * q) {
         for (int b = 0; b < 8; b++) {

@@ -13,15 +13,7 @@ namespace spec_cpu {
 
 namespace {
 
-constexpr int TILE = LANES;  // columns multiplied together: as many as there are registers for
-
-// 32 activations of a column. `sum` is d times the sum of the quants of each half, and of both.
-struct alignas(16) QuantizedBlock {
-    int8_t q[BLOCK];
-    float d;
-    float half_sum[2];
-    float sum;
-};
+constexpr int TILE = 16;  // columns that share the unpacking of the weights
 
 // Columns lie in tiles of up to TILE; in a tile the columns of one block are neighbours.
 struct Tile {
@@ -39,10 +31,13 @@ void prefetch(const uint8_t * p, size_t bytes) {
         _mm_prefetch(reinterpret_cast<const char *>(p + AHEAD + i), _MM_HINT_T0);
 }
 
-// x in a register, for USES of it: left alone, the compiler broadcasts it anew for each.
-template <int USES> Floats held(Floats x) {
-    if constexpr (USES > 1) asm("" : "+v"(x));
-    return x;
+// Adds to `sums` what one block of a group gives with N columns.
+template <class F, int N>
+ALWAYS_INLINE void add_block(const Ints * weights, const typename F::Scales::Block & scales, const QuantizedBlock * a, Floats * sums) {
+    Floats products_of[N];
+    products<F::BITS, F::Scales::PARTS>(weights, a, scales.multiples, products_of);
+#pragma GCC unroll 16
+    for (int j = 0; j < N; j++) sums[j] = scales.add(products_of[j], a[j], sums[j]);
 }
 
 template <class F, int N>
@@ -57,21 +52,13 @@ void multiply_quantized(const uint8_t * w, int64_t k, const QuantizedBlock * a, 
         for (int b = 0; b < Scales::BLOCKS; b++, a += N) {
             const uint8_t * quants = w + Scales::BYTES + b * Quants::BYTES;
             prefetch(quants, Quants::BYTES + Scales::BYTES / Scales::BLOCKS);
-            Ints weights[8];
+            Ints weights[QUADS];
             Quants::load(quants, weights);
-            Floats scale[Scales::PARTS], offset[Scales::PARTS];
-            scales.block(b, scale, offset);
+            const auto block = scales.block(b);
+            constexpr int AT_ONCE = std::min(N, COLUMNS_TOGETHER), LEFT = N % AT_ONCE;
 #pragma GCC unroll 16
-            for (int j = 0; j < N; j++) {
-                constexpr int GROUPS = 8 / Scales::PARTS;
-#pragma GCC unroll 2
-                for (int part = 0; part < Scales::PARTS; part++) {
-                    const Ints sum = dot<F::BITS, GROUPS>(weights + part * GROUPS, a[j].q + 4 * part * GROUPS);
-                    const float s = Scales::PARTS == 1 ? a[j].sum : a[j].half_sum[part];
-                    acc[j] = fma(to_floats(sum), mul(scale[part], every_float(a[j].d)), acc[j]);
-                    acc[j] = fma(offset[part], every_float(s), acc[j]);
-                }
-            }
+            for (int j = 0; j + AT_ONCE <= N; j += AT_ONCE) add_block<F, AT_ONCE>(weights, block, a + j, acc + j);
+            if constexpr (LEFT > 0) add_block<F, LEFT>(weights, block, a + N - LEFT, acc + N - LEFT);
         }
     }
 #pragma GCC unroll 16
@@ -96,7 +83,8 @@ void multiply_floats(const uint16_t * w, int64_t k, const float * a, float * y, 
         }
 #pragma GCC unroll 16
         for (int j = 0; j < N; j++) {
-            const Floats x = held<G>(every_float(a[j]));
+            Floats x = every_float(a[j]);
+            if constexpr (G > 1) x = held(x);  // else the compiler broadcasts it anew for each
 #pragma GCC unroll 2
             for (int g = 0; g < G; g++) acc[j][g] = fma(weights[g], x, acc[j][g]);
         }
@@ -210,12 +198,6 @@ constexpr Kernel KERNELS[] = {
 
 // ---- activations -------------------------------------------------------------------------------
 
-int32_t sum_lanes(__m256i x) {
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
-}
-
 // The largest magnitude; NaN if there is one: as integers, magnitudes of floats order likewise.
 float largest(const __m256 (&x)[4]) {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -227,6 +209,17 @@ float largest(const __m256 (&x)[4]) {
     return _mm_cvtss_f32(_mm_castsi128_ps(s));
 }
 
+// Of the first and of the last two of every four, in each of two vectors.
+__m128i sums_of_pairs(__m256i a, __m256i b) {
+    const __m256i pairs = _mm256_hadd_epi32(a, b);
+    return _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+}
+
+int32_t sum_lanes(__m128i x) {
+    x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+}
+
 void quantize(const float * x, QuantizedBlock & out) {
     __m256 v[4];
     for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(x + 8 * i);
@@ -236,9 +229,11 @@ void quantize(const float * x, QuantizedBlock & out) {
     __m256i q[4];
     for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     out.d = d;
-    for (int half = 0; half < 2; half++)
-        out.half_sum[half] = d * float(sum_lanes(_mm256_add_epi32(q[2 * half], q[2 * half + 1])));
-    out.sum = out.half_sum[0] + out.half_sum[1];
+    const __m128i pairs = sums_of_pairs(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    out.start[0] = start_of(_mm_extract_epi32(pairs, 0), _mm_extract_epi32(pairs, 1));
+    out.start[1] = start_of(_mm_extract_epi32(pairs, 2), _mm_extract_epi32(pairs, 3));
+    out.sum = d * float(sum_lanes(pairs));
+    out.minus_8 = -8 * out.sum;
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(out.q), _mm256_permutevar8x32_epi32(bytes, order));

@@ -161,71 +161,13 @@ inline Ints every_quad(const int8_t * p) {
     return every_int(quad);
 }
 
-// Products of QUADS times four weights with four activations: each lane's sum, exact.
-//
-// `weights` are unsigned and below 2^BITS; `activations` are QUADS times four bytes in [-127, 127].
-#if (defined(__AVX512VNNI__) && defined(__AVX512BW__)) || (defined(__AVXVNNI__) && !defined(__AVX512BW__))
+// For what a call would move from registers to memory.
+#define ALWAYS_INLINE __attribute__((always_inline)) inline
 
-#if defined(__AVX512BW__)
-inline Ints add_products(Ints sum, Ints w, Ints a) { return _mm512_dpbusd_epi32(sum, w, a); }
-constexpr const char * ISA = "AVX-512 VNNI";
-#else
-inline Ints add_products(Ints sum, Ints w, Ints a) { return _mm256_dpbusd_avx_epi32(sum, w, a); }
-constexpr const char * ISA = "AVX-VNNI";
-#endif
-
-template <int BITS, int QUADS> inline Ints dot(const Ints * weights, const int8_t * activations) {
-    Ints sum = zero_ints();
-#pragma GCC unroll 8
-    for (int g = 0; g < QUADS; g++) sum = add_products(sum, weights[g], every_quad(activations + 4 * g));
-    return sum;
+// x in a register, worked out where the text has it: the compiler neither moves nor repeats it.
+template <class Vector> inline Vector held(Vector x) {
+    asm("" : "+v"(x));
+    return x;
 }
-
-#else
-
-#if defined(__AVX512BW__)
-inline Ints pair_products(Ints w, Ints a) { return _mm512_maddubs_epi16(w, a); }
-inline Ints add_16(Ints a, Ints b) { return _mm512_add_epi16(a, b); }
-inline Ints add_32(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
-inline Ints sum_pairs(Ints a) { return _mm512_madd_epi16(a, _mm512_set1_epi16(1)); }
-inline Ints times_16(Ints a) { return _mm512_slli_epi32(a, 4); }
-constexpr const char * ISA = "AVX-512";
-#else
-inline Ints pair_products(Ints w, Ints a) { return _mm256_maddubs_epi16(w, a); }
-inline Ints add_16(Ints a, Ints b) { return _mm256_add_epi16(a, b); }
-inline Ints add_32(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
-inline Ints sum_pairs(Ints a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
-inline Ints times_16(Ints a) { return _mm256_slli_epi32(a, 4); }
-constexpr const char * ISA = "AVX2";
-#endif
-
-// How many pairs of products one 16-bit sum holds without overflow: 8 for 4 bits, 4 for 5, 2 for 6.
-constexpr int pairs_that_fit(int bits) { return 32767 / (2 * 127 * ((1 << bits) - 1)); }
-
-template <int BITS, int QUADS> inline Ints dot(const Ints * weights, const int8_t * activations) {
-    if constexpr (BITS == 8) {  // a product of 8 bits saturates: low and high half apart
-        Ints low[QUADS], high[QUADS];
-#pragma GCC unroll 8
-        for (int g = 0; g < QUADS; g++) {
-            low[g] = both(weights[g], every_byte(15));
-            high[g] = both(shift_right<4>(weights[g]), every_byte(15));
-        }
-        return add_32(dot<4, QUADS>(low, activations), times_16(dot<4, QUADS>(high, activations)));
-    } else {
-        constexpr int RUN = pairs_that_fit(BITS);
-        Ints sum = zero_ints();
-#pragma GCC unroll 8
-        for (int first = 0; first < QUADS; first += RUN) {
-            Ints run = pair_products(weights[first], every_quad(activations + 4 * first));
-#pragma GCC unroll 8
-            for (int g = first + 1; g < first + RUN && g < QUADS; g++)
-                run = add_16(run, pair_products(weights[g], every_quad(activations + 4 * g)));
-            sum = first ? add_32(sum, sum_pairs(run)) : sum_pairs(run);
-        }
-        return sum;
-    }
-}
-
-#endif
 
 }  // namespace spec_cpu
