@@ -67,11 +67,11 @@ def _several(name: str, value: object, kind: Kind) -> list[object]:
         return []
     if kind.accepts(value):
         return [value]
-    several = isinstance(value, Iterable) and not isinstance(value, bytes | Mapping)
-    items = list(value) if several else None
-    if items is None or not all(map(kind.accepts, items)):
-        raise _refused(name, f"{kind.wanted}, or several in a list", value)
-    return items
+    if isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
+        items = list(value)
+        if all(map(kind.accepts, items)):
+            return items
+    raise _refused(name, f"{kind.wanted}, or several in a list", value)
 
 
 def _refused(name: str, wanted: str, value: object) -> UsageError:
