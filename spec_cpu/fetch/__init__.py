@@ -99,8 +99,8 @@ def fetch(model: Model, progress: Progress | None = None) -> Path:
 
 def _obtain_into_cache(model: Model, report: Progress) -> Path:
     target = cache_path(model)
-    fetch = f"fetch {model.name}"
-    with reporting_storage(model.name, target.parent), locked(target, fetch, report):
+    doing = f"fetch {model.name}"
+    with reporting_storage(model.name, target.parent), locked(target, doing, report):
         if _is_file(target):  # somebody else obtained it while we waited
             return target
         match model.source:
