@@ -104,6 +104,18 @@ def test_the_same_penalties(
     np.testing.assert_array_equal(ours.view(np.int32), expected.view(np.int32))
 
 
+def test_penalties_are_not_fused(native: RowOps) -> None:
+    """A compiler may round a product and a difference once; NumPy rounds twice."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        row, factors = rng.normal(0, 9, 50).astype(np.float32), rng.normal(0, 1, 3)
+        ours, expected = row.copy(), row.copy()
+        recent = rng.integers(0, 50, 80).tolist()
+        for ops, changed in ((native, ours), (NUMPY, expected)):
+            ops.penalize(changed, recent, 1.1 + abs(factors[0]), factors[1], factors[2])
+        np.testing.assert_array_equal(ours, expected)
+
+
 @pytest.mark.parametrize("n", [1, 40, 128, 1000])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_rows_that_are_not_finite_are_refused(native: RowOps, n: int, bad: float) -> None:

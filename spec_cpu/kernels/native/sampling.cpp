@@ -124,6 +124,14 @@ private:
     bool finite_;
 };
 
+// Rounded, as NumPy's: out of the compiler's sight, which would make one operation of it and the
+// difference that follows.
+float product(float a, float b) {
+    float rounded = a * b;
+    __asm__("" : "+x"(rounded));
+    return rounded;
+}
+
 // How many of the candidates, descending, together hold the share `top_p` of their weights.
 int64_t holding(const std::vector<Candidate> & candidates, double top_p) {
     const double top = candidates.front().logit;
@@ -218,10 +226,8 @@ EXPORTED int64_t spec_cpu_penalize(
         const auto end = std::upper_bound(run, sorted.end(), *run);
         const float times = float(end - run);
         if (*run < logits->shape[0]) {
-            // Products in double precision are exact, and rounded once: no fused multiply-add.
-            float x = row[*run];
-            x = x <= 0 ? float(double(x) * repeat) : x / repeat;
-            row[*run] = x - float(double(times) * frequency) - presence;
+            const float x = row[*run];
+            row[*run] = (x <= 0 ? product(x, repeat) : x / repeat) - product(times, frequency) - presence;
         }
         run = end;
     }
