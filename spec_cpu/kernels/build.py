@@ -150,10 +150,11 @@ def make(found: Build, *, fresh: bool = False, progress: Progress | None = None)
     report = progress or (lambda *_: None)
     if not fresh and _is_done(found):
         return found
-    with _storing(found, report):
+    with _storing(found, report) as shared:
         if fresh or not _is_done(found):  # else another process did it meanwhile
             report("compiling the kernels for this machine (once)", 0, None)
-            with staging(found.library) as folder:
+            found.folder.mkdir(exist_ok=True)
+            with staging(shared) as folder:
                 compiled = folder / _NAME
                 _compile(found, compiled)
                 found.checksum.write_text(_sha256(compiled), encoding="utf-8")
@@ -175,11 +176,13 @@ def _is_done(found: Build) -> bool:
 
 
 @contextmanager
-def _storing(found: Build, report: Progress) -> Iterator[None]:
-    """Be the only process that writes to the folder of `found`."""
+def _storing(found: Build, report: Progress) -> Iterator[Path]:
+    """Be the only process that compiles, for whatever it does: what one leaves behind that was
+    killed, the next one removes, though it may be of another version."""
+    shared = found.folder.parent / _NAME
     try:
-        with locked(found.library, "compile the kernels", report, seconds=_TIMEOUT):
-            yield
+        with locked(shared, "compile the kernels", report, seconds=_TIMEOUT):
+            yield shared
     except TimeoutError:
         raise KernelsError(
             f"another process has been compiling the kernels for {_TIMEOUT} s: {_OTHER}"

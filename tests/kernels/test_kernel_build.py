@@ -129,18 +129,13 @@ class Copier:
         return len(self._runs.read_text().split()) if self._runs.exists() else 0
 
 
-def visible(folder: Path) -> list[str]:
-    """The files there, but for the lock."""
-    return sorted(file.name for file in folder.iterdir() if not file.name.endswith(".lock"))
-
-
 def test_it_is_compiled_once(copier: Copier) -> None:
     said: list[str] = []
     found = build(progress=lambda label, *_: said.append(label))
     assert len(said) == 1
     build(progress=lambda label, *_: said.append(label))
     assert len(said) == copier.runs == 1
-    assert visible(found.folder) == sorted([found.library.name, found.checksum.name])
+    assert set(found.folder.iterdir()) == {found.library, found.checksum}
 
 
 def test_of_two_processes_at_once_one_compiles(copier: Copier) -> None:
@@ -150,7 +145,9 @@ def test_of_two_processes_at_once_one_compiles(copier: Copier) -> None:
     assert copier.runs == 1
 
 
-def test_a_process_that_was_killed_leaves_nothing(copier: Copier) -> None:
+def test_what_a_process_that_was_killed_left_is_removed_by_the_next(
+    copier: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copier.takes(1000)
     child = subprocess.Popen([sys.executable, "-c", USE], start_new_session=True)
     try:
@@ -160,11 +157,12 @@ def test_a_process_that_was_killed_leaves_nothing(copier: Copier) -> None:
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    folder = find_build().folder
-    assert visible(folder), "nothing was left: this shows nothing"
+    killed = find_build().folder
+    assert list(killed.parent.rglob("*.staging")), "nothing was left: this shows nothing"
     copier.takes(0)
-    found = build()
-    assert visible(folder) == sorted([found.library.name, found.checksum.name])
+    monkeypatch.setattr(build_module, "_FLAGS", (*build_module._FLAGS, "-DANOTHER"))
+    assert build().folder != killed
+    assert not list(killed.parent.rglob("*.staging"))
 
 
 def test_another_process_is_not_waited_for_without_end(
@@ -173,7 +171,7 @@ def test_another_process_is_not_waited_for_without_end(
     monkeypatch.setattr(build_module, "_TIMEOUT", 0.1)
     said: list[str] = []
     with (
-        locked(find_build().library, "compile", lambda *_: None),
+        locked(find_build().folder.with_name(find_build().library.name), "", lambda *_: None),
         pytest.raises(KernelsError, match="another process"),
     ):
         build(progress=lambda label, *_: said.append(label))
