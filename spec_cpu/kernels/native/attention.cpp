@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t MOST_QUERIES = 64;  // of a tile
 constexpr int64_t ROWS = 32;          // values that are converted together
-constexpr int64_t AHEAD = 32;         // cells that are fetched before they are needed
+constexpr int64_t AHEAD = CHUNK;      // cells that are fetched before they are needed
 constexpr int64_t HALVES_OF_A_LINE = 32;
 
 const char * at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
@@ -142,7 +142,7 @@ class Tile {
         for (int64_t i = 0; i < count; i++, row += width) {
             const uint16_t * halves = halves_at(from, scratch.cells[size_t(first_cell + i)], head, stream);
             const char * ahead = reinterpret_cast<const char *>(halves) + AHEAD * int64_t(from->nb[1]);
-            for (int64_t x = 0; x < width; x += HALVES_OF_A_LINE) _mm_prefetch(ahead + 2 * x, _MM_HINT_T0);
+            for (int64_t x = 0; x < width; x += HALVES_OF_A_LINE) _mm_prefetch(ahead + 2 * x, _MM_HINT_T1);
             for (int64_t x = 0; x < width; x += LANES) store(row + x, load_f16(halves + x));
         }
     }
