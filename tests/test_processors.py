@@ -10,18 +10,14 @@ import llama_cpp
 import numpy as np
 import psutil
 import pytest
-import tiny
 from hypothesis import given
 from hypothesis import strategies as st
 
 import spec_cpu
 from spec_cpu import machine, processors
-from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama import context
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.quantize import quantize
-from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.processors import Processors
 
 
@@ -172,26 +168,6 @@ def test_a_seed_on_stock_kernels_keeps_its_threads(tiny_target: Path, free: Free
             for _ in session.generate("Hello", max_tokens=2, raw=True):
                 pass
             assert running(session._context) == (threads, threads)
-
-
-def test_with_our_kernels_a_row_is_the_same_on_any_number_of_threads(models: Path) -> None:
-    kernels = Kernels("on")
-    if kernels.notice:
-        pytest.skip(kernels.notice)
-    plain, file = models / "threads.gguf", models / "threads-q4_0.gguf"
-    tiny.write_llama(plain, n_vocab=320, n_embd=256, n_head=4, n_ff=512, n_layer=2, scale=3)
-    quantize(plain, file, "Q4_0")
-    tokens = np.random.default_rng(0).integers(5, 300, 700).tolist()
-    rows = []
-    with Model(file, kernels=kernels.library_for(file)) as model:
-        for threads in (1, 2, 3):
-            with Context(model, n_ctx=1024, threads=threads) as context:
-                sequence = KVSequence(context)
-                sequence.prefill(tokens[:600])
-                passes = [sequence.score(tokens[n : n + w]).copy() for n, w in ((600, 1), (601, 5))]
-                rows.append(np.concatenate(passes))
-    assert np.array_equal(rows[0], rows[1])
-    assert np.array_equal(rows[0], rows[2])
 
 
 SPINS = "GOMP_SPINCOUNT"

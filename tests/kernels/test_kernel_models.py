@@ -105,6 +105,20 @@ def test_a_row_does_not_depend_on_the_others(model_file: Path, library: Path) ->
         np.testing.assert_array_equal(together.score(text[-1:]), expected[-1:])
 
 
+def test_a_row_does_not_depend_on_the_number_of_threads(model_file: Path, library: Path) -> None:
+    """It changes from pass to pass while other programs are busy; long contexts are split up."""
+    text, rows = [260 + i % 60 for i in range(606)], []
+    with Model(model_file, kernels=library) as model:
+        for threads in (1, 2, 3):
+            with Context(model, n_ctx=1024, threads=threads) as context:
+                sequence = KVSequence(context)
+                sequence.prefill(text[:600])
+                passes = [sequence.score(text[n:m]).copy() for n, m in ((600, 601), (601, 606))]
+                rows.append(np.concatenate(passes))
+    np.testing.assert_array_equal(rows[1], rows[0])
+    np.testing.assert_array_equal(rows[2], rows[0])
+
+
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_speculation_writes_the_text_of_plain_decoding(
     model_file: Path, tiny_draft: Path, library: Path, shape: str
