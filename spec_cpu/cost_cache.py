@@ -29,6 +29,9 @@ class CostCache:
 
     The combination: both files, paths of a tree, threads, the type of the cache of keys and values,
     llama.cpp's version, the kernels and the processor.
+
+    Attributes:
+        record: the file of what drafters brought with this combination, see `KeptRecord`.
     """
 
     def __init__(self, target: Context, draft: Context | None) -> None:
@@ -44,6 +47,7 @@ class CostCache:
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         self._path: Path = cache_dir() / "costs" / f"{digest}.json"
+        self.record: Path = cache_dir() / "records" / f"{digest}.json"
 
     def read(self, max_width: int) -> Costs | None:
         """Costs that know passes of `max_width` tokens; None if there are none, or none that hold.

@@ -29,10 +29,17 @@ class Purse:
         seconds: what may be lost.
     """
 
-    def __init__(self, plain: float, share: float = 1.0) -> None:
-        """`plain`: seconds of a plain step. `share`: of the 1 %."""
+    def __init__(self, plain: float, share: float = 1.0, advance: float | None = None) -> None:
+        """Begin with an advance.
+
+        Args:
+            plain: seconds of a plain step.
+            share: of the 1 %.
+            advance: plain steps in it at first; default: 2.5.
+        """
         self._interest = share * _INTEREST
-        self.seconds = _START * plain
+        self._start = _START if advance is None else advance
+        self.seconds = self._start * plain
 
     def bears(self, loss: float) -> bool:
         """May so many seconds be lost?"""
@@ -49,4 +56,4 @@ class Purse:
 
     def forget_gains(self, plain: float) -> None:
         """Keep no more than at first: what was gained is not spent on exploring."""
-        self.seconds = min(self.seconds, _START * plain)
+        self.seconds = min(self.seconds, self._start * plain)

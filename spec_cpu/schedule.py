@@ -39,7 +39,13 @@ class Scheduler:
     by_confidence = True
 
     def __init__(
-        self, costs: Costs, *, k_max: int, repeatable: bool = False, share: float = 1.0
+        self,
+        costs: Costs,
+        *,
+        k_max: int,
+        repeatable: bool = False,
+        share: float = 1.0,
+        advance: float | None = None,
     ) -> None:
         """Start at plain decoding's width, knowing nothing of the text.
 
@@ -49,6 +55,7 @@ class Scheduler:
             repeatable: do not correct them: the same text then leads to the same choices, whatever
                 else the machine does.
             share: of the 1 % that drafting may lose, see `Purse`.
+            advance: plain steps that it may lose at first; default: as `Purse` has it.
 
         Raises:
             ValueError: a negative k, or one that `costs.passes` is too short for.
@@ -67,7 +74,7 @@ class Scheduler:
         self._probing = False
         self._missed = 0  # tokens decoded without the draft
         self._cut: float | None = None  # the chance of the token that was not worth drafting
-        self._purse = Purse(costs.cycle(0, changed=False), share)
+        self._purse = Purse(costs.cycle(0, changed=False), share, advance)
         self._hold, self._held = _HOLD[1], 0
         self._on = False
         self._nap = 0  # plain steps left until the choice is weighed again

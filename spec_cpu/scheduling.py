@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from spec_cpu import defaults
 from spec_cpu.acceptance import Calibration, Probability
@@ -12,12 +13,17 @@ from spec_cpu.cost_cache import CostCache, known_or_measured
 from spec_cpu.cost_measure import MeasureProgress
 from spec_cpu.draft.base import Drafter
 from spec_cpu.drafting import Drafting
+from spec_cpu.kept_record import KeptRecord
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.pinned import Pinned
 from spec_cpu.sampling import Pipeline
 from spec_cpu.schedule import Scheduler
 from spec_cpu.schedule_base import HOPELESS, Schedule
+from spec_cpu.stats import Stats
 from spec_cpu.weigh import Weigher
+
+_ADVANCE = 1.5  # plain steps that look-ups may lose at first: one tree that turns out wrong
+_LEFT_OUT = "its drafts did not pay in earlier answers"
 
 
 class Schedules:
@@ -54,15 +60,29 @@ class Schedules:
         self._repeatable = repeatable
         self._recalibrate = recalibrate
         self._notify = notify
-        self._made: list[Drafting] | None = None
+        self._made: dict[str, Drafting] = {}  # by the drafter's name
+        self._left_out: list[Drafter] = []  # of this answer, by what earlier ones showed
 
     def useful(self, k: int | None) -> list[Drafter]:
-        """The drafters without those that will never be asked, where this answer pins `k`."""
+        """The drafters without those that will not be asked in an answer that pins `k`, or none.
+
+        One that takes passes, and did not pay in earlier answers, is left out of most others.
+        """
         if k == 0:
             return []
-        if k is None and self._made is not None:
-            return [one.drafter for one in self._made if not one.schedule.hopeless]
-        return list(self._drafters)
+        self._left_out = []
+        if k is not None or self.k is not None:
+            return list(self._drafters)
+        record = self._record
+        if record is not None:
+            self._left_out = [
+                one for one in self._drafters if not (one.free or record.due(self._kind(one.name)))
+            ]
+        able = [one for one in self._drafters if one not in self._left_out]
+        return [one for one in able if one.name not in self._made or not self._hopeless(one)]
+
+    def _hopeless(self, drafter: Drafter) -> bool:
+        return self._made[drafter.name].schedule.hopeless
 
     def drafting(
         self,
@@ -76,30 +96,61 @@ class Schedules:
         Args:
             last: the text's last token, to measure with.
         """
-        if k is not None or not drafters:
-            return [Drafting(drafter, Pinned(k or 0)) for drafter in drafters]
-        if self._made is None:
-            self._made = self._make(last, progress)
-        return [one for one in self._made if one.drafter in drafters]
+        if k is not None:
+            return [Drafting(drafter, Pinned(k)) for drafter in drafters]
+        if any(one.name not in self._made for one in drafters) and self.k is None:
+            self.measured(self.most_drafted + 1, last, progress)
+        for drafter in drafters:
+            if drafter.name not in self._made:
+                self._made[drafter.name] = Drafting(drafter, self._schedule(drafter))
+        for drafter in self._left_out:  # when it is tried again it begins anew
+            self._made.pop(drafter.name, None)
+        return [self._made[drafter.name] for drafter in drafters]
 
-    def _make(self, last: int, progress: MeasureProgress | None) -> list[Drafting]:
-        if self.k is not None:
-            return [Drafting(drafter, Pinned(self.k)) for drafter in self._drafters]
-        costs = self.measured(self.most_drafted + 1, last, progress)
-        return [Drafting(drafter, self._schedule(drafter, costs)) for drafter in self._drafters]
-
-    def _schedule(self, drafter: Drafter, costs: Costs) -> Schedule:
+    def _schedule(self, drafter: Drafter) -> Schedule:
+        if self.k is not None or self.costs is None:
+            return Pinned(self.k or 0)
         k_max, share = _most_drafted(drafter), 1.0 / len(self._drafters)
+        advance = _ADVANCE if drafter.free else None
+        if self._record is not None and not drafter.free:
+            advance = self._record.advance(self._kind(drafter.name))
         if drafter.shape == "chain":
-            return Scheduler(costs, k_max=k_max, repeatable=self._repeatable, share=share)
+            return Scheduler(
+                self.costs, k_max=k_max, repeatable=self._repeatable, share=share, advance=advance
+            )
         return Weigher(
-            costs,
+            self.costs,
             k_max=k_max,
             repeatable=self._repeatable,
             share=share,
+            advance=advance,
             free=drafter.free,
             calibration=Calibration() if drafter.free else Probability(),
         )
+
+    def remember(self, stats: Stats) -> None:
+        """Keep what an answer says of the drafters that take passes, for those to come."""
+        plain, record = stats.plain_tokens_per_second, self._record
+        if record is None or plain is None or not stats.tokens:
+            return
+        for drafter in self._drafters:
+            name, one = self._kind(drafter.name), stats.by_drafter[drafter.name]
+            if drafter in self._left_out:
+                record.left_out(name, stats.tokens)
+            elif not drafter.free:
+                record.took_part(name, one.tokens, one.seconds * plain)
+        record.write()
+
+    def _kind(self, name: str) -> str:
+        """The drafter `name` in the record: what it brings depends on the temperature."""
+        return f"{name}, {'greedy' if self._pipeline.params.greedy else 'sampled'}"
+
+    @cached_property
+    def _record(self) -> KeptRecord | None:
+        """Of earlier answers; None where choices are to be the same again."""
+        if self._repeatable or self._draft is None:
+            return None
+        return KeptRecord(self._cache.record, anew=self._recalibrate)
 
     @property
     def most_drafted(self) -> int:
@@ -109,7 +160,8 @@ class Schedules:
     @property
     def why_plain(self) -> str | None:
         """Why nothing is drafted just now, in a person's words; None while drafting."""
-        reasons = [one.schedule.reason for one in self._made or ()]
+        reasons = [one.schedule.reason for one in self._made.values()]
+        reasons += [_LEFT_OUT] * len(self._left_out)
         known = [reason for reason in reasons if reason is not None]
         if not reasons or len(known) < len(reasons):
             return None
@@ -119,9 +171,7 @@ class Schedules:
     def known(self) -> Costs | None:
         """Costs known to the session or the disk; None where they were never measured."""
         if self.costs is None and not self._recalibrate:
-            draft = self._draft
-            draft_context = draft.sequence.context if draft and draft.sequence else None
-            self.costs = CostCache(self._target.context, draft_context).read(1)
+            self.costs = self._cache.read(1)
         return self.costs
 
     def measured(self, max_width: int, token: int, progress: MeasureProgress | None) -> Costs:
@@ -141,6 +191,12 @@ class Schedules:
         self._notify(notice)
         self.costs = replace(costs, draft_window=draft.window if draft else None)
         return self.costs
+
+    @property
+    def _cache(self) -> CostCache:
+        draft = self._draft
+        draft_context = draft.sequence.context if draft and draft.sequence else None
+        return CostCache(self._target.context, draft_context)
 
     @property
     def _draft(self) -> Drafter | None:

@@ -252,6 +252,8 @@ class Session:
             raise ModelError(f"{self.target.path.name}: {error}") from None
         finally:
             if self._turns.end(this):
+                if k is None and self._open is not None:  # the schedules chose, and it began
+                    self._schedules.remember(self.stats)
                 self._settle()
 
     def _while_open(self, progress: Progress | None) -> Progress:

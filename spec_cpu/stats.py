@@ -41,10 +41,12 @@ class DrafterStats:
     drafted: int = 0
     accepted: int = 0
     tried: int = 0
+    seconds: float = 0.0
 
     def add(self, cycle: Cycle, kept: int) -> None:
         """Count a cycle of which `kept` tokens became text."""
-        self.merge(DrafterStats(1, kept, cycle.drafted, cycle.accepted, cycle.tried))
+        seconds = cycle.seconds.total
+        self.merge(DrafterStats(1, kept, cycle.drafted, cycle.accepted, cycle.tried, seconds))
 
     def merge(self, other: DrafterStats) -> None:
         """Add what another answer counted."""
@@ -53,6 +55,7 @@ class DrafterStats:
         self.drafted += other.drafted
         self.accepted += other.accepted
         self.tried += other.tried
+        self.seconds += other.seconds
 
     @property
     def alpha(self) -> float | None:

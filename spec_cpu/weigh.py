@@ -64,6 +64,7 @@ class Weigher:
         k_max: int,
         repeatable: bool = False,
         share: float = 1.0,
+        advance: float | None = None,
         free: bool = False,
         calibration: Calibrated | None = None,
     ) -> None:
@@ -95,7 +96,7 @@ class Weigher:
         self._drafted = 0  # such cycles in the present stretch
         self._last_plain = 0.0  # seconds
         self._look = 0.0  # seconds that looking up takes
-        self._purse = Purse(self._plain, share)
+        self._purse = Purse(self._plain, share, advance)
         self._bearable = 0  # nodes that it bears
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
         self._quiet = 0  # plain steps after others, not accounted for yet

@@ -164,6 +164,17 @@ def test_measuring_takes_3_s_or_12_passes(monkeypatch: pytest.MonkeyPatch, plain
     assert list(costs.passes) == sorted(costs.passes)
 
 
+@pytest.mark.parametrize("plain", [0.001, 0.025, 0.1, 0.2, 2.0])
+def test_a_curve_that_bends_is_known_at_1_2_4_and_8_whatever_the_time(
+    monkeypatch: pytest.MonkeyPatch, plain: float
+) -> None:
+    bends = {1: 1.0, 2: 1.02, 3: 1.3, 4: 1.61, 5: 1.9, 6: 2.2, 7: 2.5, 8: 2.87}
+    curve = lambda n: bends.get(n, 2.87 + 0.36 * (n - 8))  # noqa: E731
+    costs = measure(monkeypatch, Machine(plain, curve), Machine(plain / 10, curve), max_width=25)
+    for n in (1, 2, 4, 8):
+        assert costs.verify(n) == pytest.approx(curve(n), rel=0.02)
+
+
 @pytest.mark.parametrize("tired", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize("rebuild", [0.0, 0.0005])
 def test_what_plain_steps_lose_after_a_wide_pass_is_found(

@@ -81,6 +81,7 @@ def plan(
         progress=not quiet,
     )
     with session:
+        said = 0 if quiet else say(session)
         if session.target.why_no_drafts:
             _refuse(f"Do not speculate here: {session.target.why_no_drafts}.", as_json=as_json)
             return
@@ -88,7 +89,7 @@ def plan(
             costs = session.calibrate(max_k + 1, depth=depth, progress=report)
         result = make_plan(costs, max_k)
         if not quiet:
-            say(session)
+            say(session, said)
     if as_json:
         print(json.dumps(_as_json(result)))
     else:

@@ -20,7 +20,7 @@ from spec_cpu.tree import TokenTree
 
 _WEAK = 0.1  # chance of being reached and accepted below which a token is not proposed
 _SHORTER = 0.5  # weight of an occurrence for each token that it matches less than the longest
-_PRIOR_COUNT = 4.0  # outcomes that the first guess at a match's worth counts for
+_PRIOR_COUNT = 8.0  # outcomes that the first guess at a match's worth counts for
 _KEPT = 0.99  # of what was learnt, from one outcome to the next
 
 
@@ -58,7 +58,7 @@ class NgramDrafter:
         self._start = len(self._index)  # of the text, in the index
         self._ends = ends
         self._record = _Record()
-        self._growth = _Growth(self._index, self._record)
+        self._growth: _Growth | None = None  # of this cycle, if there was a match
 
     def lacks(self, prompt: Sequence[int]) -> int:
         """It wants no features."""
@@ -75,7 +75,7 @@ class NgramDrafter:
         shared = self._index.shared_prefix(self._start, prompt)
         self._index.truncate(self._start + shared)
         self._index.extend(prompt[shared:])
-        self._growth = _Growth(self._index, self._record)
+        self._growth = None
 
     def propose(
         self,
@@ -86,16 +86,20 @@ class NgramDrafter:
         schedule: Schedule,
     ) -> TokenTree:
         """The `k` likeliest tokens, likeliest first; fewer, or none, where the match is weak."""
+        matches = self._index.matches()
+        if not matches:
+            return TokenTree()
         self._growth = growth = _Growth(self._index, self._record)
-        growth.begin(self._index.matches())
+        growth.begin(matches)
         while len(growth.tree) < k and growth.waiting:
             growth.add_best(self._ends)
         return growth.tree
 
     def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
         """Add `tokens` to the text, and learn which of the guesses came true."""
-        self._growth.learn(tokens)
-        self._growth = _Growth(self._index, self._record)
+        if self._growth is not None:
+            self._growth.learn(tokens)
+            self._growth = None
         self._index.extend(tokens)
 
     def close(self) -> None:
@@ -117,8 +121,6 @@ class _Growth:
         self._count = 0
 
     def begin(self, matches: Sequence[Match]) -> None:
-        if not matches:
-            return
         longest = max(match.length for match in matches)
         found = [(match.end + 1, _SHORTER ** (longest - match.length)) for match in matches]
         self._branch(-1, 1.0, found, longest)
@@ -167,12 +169,15 @@ class _Growth:
 
 
 class _Record:
-    """How often what followed a match came true, by the length of the match."""
+    """How often what followed a match came true, by the length of the match.
+
+    The first guess is what was seen in short answers to short questions, where matches say least.
+    """
 
     def __init__(self) -> None:
         lengths = range(LONGEST + 1)
         self._tried = [_PRIOR_COUNT] * len(lengths)
-        self._true = [_PRIOR_COUNT * max(0.0, 1.0 - 1.5 / (n + 1)) for n in lengths]
+        self._true = [_PRIOR_COUNT * (1.0 - 3.5 / (n + 4)) for n in lengths]
 
     def chance(self, length: int) -> float:
         n = min(length, LONGEST)

@@ -1,0 +1,81 @@
+"""What draft models brought in earlier answers, kept on disk: who takes part in the next one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+
+from spec_cpu import defaults
+
+_MOST = 500.0  # tokens that a record goes by: what was long ago counts less
+_ENOUGH = 20.0  # tokens from which on it says anything
+_WORTH = 1.1  # tokens in a plain step's time: less is lost again beside those cycles
+_SHARE = 0.005  # of the tokens decoded without it, in plain steps, that a try may cost
+_TRY = 1.25  # plain steps that it may
+
+
+class KeptRecord:
+    """Of each drafter the tokens that its cycles brought, and how many plain steps they took.
+
+    Even one that waits costs something, and finding out in each answer anew what it is good for
+    costs more. So one that did not pay is left out, until half a percent of what was decoded
+    without it comes to what a try may cost.
+    """
+
+    def __init__(self, path: Path, *, anew: bool = False) -> None:
+        """Read the record at `path`; one that is damaged, old or missing is empty.
+
+        Args:
+            anew: begin with an empty one.
+        """
+        self._path = path
+        self._brought: dict[str, list[float]] = {}  # tokens, steps, steps saved for a try
+        if anew:
+            return
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            if 0 <= time.time() - record["written"] < defaults.COSTS_AGE:
+                found = {name: [float(x) for x in one] for name, one in record["brought"].items()}
+                self._brought = {name: one for name, one in found.items() if len(one) == 3}
+
+    def pays(self, name: str) -> bool:
+        """Did the drafts of `name` pay, or is that not known yet?"""
+        tokens, steps, _ = self._of(name)
+        return tokens < _ENOUGH or tokens >= _WORTH * steps
+
+    def due(self, name: str) -> bool:
+        """Is it to take part in the next answer?"""
+        return self.pays(name) or self._of(name)[2] >= _TRY
+
+    def advance(self, name: str) -> float | None:
+        """Plain steps that it may lose at first; None: what is usual."""
+        return None if self.pays(name) else _TRY
+
+    def took_part(self, name: str, tokens: float, steps: float) -> None:
+        """Its cycles of an answer brought so many tokens, in the time of so many plain steps."""
+        before = self._of(name)
+        tokens, steps = before[0] + tokens, before[1] + steps
+        share = min(1.0, _MOST / max(tokens, 1.0))
+        self._brought[name] = [tokens * share, steps * share, 0.0]
+
+    def left_out(self, name: str, tokens: int) -> None:
+        """So many tokens were decoded without it."""
+        self._of(name)[2] += _SHARE * tokens
+
+    def write(self) -> None:
+        """Keep it, if that is possible: without it the next session finds out again."""
+        record = {"written": time.time(), "brought": self._brought}
+        temporary = self._path.with_suffix(f".{os.getpid()}.part")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(record), encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+    def _of(self, name: str) -> list[float]:
+        return self._brought.setdefault(name, [0.0, 0.0, 0.0])
