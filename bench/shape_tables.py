@@ -23,7 +23,8 @@ def tables(models: Sequence[RandomModel], folder: Path) -> list[str]:
         "memory (at most)",
         "load",
     ]
-    lines = [f"{machine.processor()}, {machine.threads(None)} threads", "", *head(header)]
+    machine_line = f"{machine.processor()}, {folder.name}, {machine.threads(None)} threads"
+    lines = [machine_line, "", *head(header)]
     for model in models:
         for name in ENGINES:
             cell = Cell.read(folder, model, name)

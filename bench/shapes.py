@@ -41,6 +41,7 @@ from shape_tables import LONG_PROMPT, SHORT_PROMPT, WIDTHS, tables
 
 from spec_cpu import machine
 from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu.kernels import isa
 
 ROOT = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("shape_passes.py")
@@ -67,8 +68,9 @@ def main() -> None:
     try:
         models = chosen(given.shapes, given.formats)
         check_known(given.engines, ENGINES)
+        given.isa = isa.choose(given.isa).name
         if given.command == "table":
-            print("\n".join(tables(models, given.state / (given.isa or "native"))))
+            print("\n".join(tables(models, given.state / given.isa)))
             return
         for model in models:
             model.write(given.folder)
@@ -99,12 +101,12 @@ def measure(models: Sequence[RandomModel], given: argparse.Namespace) -> None:
     """Measure what is missing of each cell, the engines in turn, until the time is up."""
     engines: dict[str, Engine] = {
         OURS: Python(given.python, ours=True, isa=given.isa),
-        STOCK: Python(given.python, ours=False, isa=None),
+        STOCK: Python(given.python, ours=False, isa=given.isa),
     }
     if given.ik is not None:
         engines[IK] = LlamaBench(given.ik / "llama-bench")
     engines = {name: each for name, each in engines.items() if name in given.engines.split(",")}
-    folder = given.state / (given.isa or "native")
+    folder = given.state / given.isa
     begin = perf_counter()
     for model in models:
         cells = {name: Cell.read(folder, model, name) for name in engines}
@@ -157,7 +159,7 @@ class Python:
 
     interpreter: str
     ours: bool
-    isa: str | None
+    isa: str  # of our kernels
 
     def run(self, model: RandomModel, folder: Path, prompt: int) -> Record:
         file = model.file(folder)
@@ -168,8 +170,7 @@ class Python:
             command += ["--widths", ",".join(map(str, WIDTHS)), "--repeats", str(repeats(file))]
             if model.draft is not None:
                 command += ["--draft", str(model.draft.file(folder))]
-        isa = {} if self.isa is None else {"SPEC_CPU_ISA": self.isa}
-        said, _ = output(command, {"PYTHONPATH": str(ROOT)} | isa)
+        said, _ = output(command, {"PYTHONPATH": str(ROOT), isa.VARIABLE: self.isa})
         return dict(json.loads(said))
 
 

@@ -248,7 +248,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def measurement(tmp_path: Path, **changed: object) -> argparse.Namespace:
     settings = {
         "python": sys.executable,
-        "isa": None,
+        "isa": "avx2",
         "ik": None,
         "engines": "ours,llama.cpp",
         "folder": tmp_path,
@@ -261,7 +261,7 @@ def measurement(tmp_path: Path, **changed: object) -> argparse.Namespace:
 
 
 def test_llama_cpp_is_measured_in_a_process_of_its_own(pair: Any, tmp_path: Path) -> None:
-    record = shapes.Python(sys.executable, ours=False, isa=None).run(pair, tmp_path, 8)
+    record = shapes.Python(sys.executable, ours=False, isa="avx2").run(pair, tmp_path, 8)
     assert record["kernels"] == "stock"
     assert list(record["passes"]) == [str(n) for n in shapes.WIDTHS]
     lists = [*record["passes"].values(), *record["prompts"].values(), record["draft_steps"]]
@@ -296,7 +296,7 @@ def test_what_fails_is_named(pair: Any, tmp_path: Path) -> None:
         shapes.LlamaBench(tmp_path / "none").run(pair, tmp_path, 8)
     pair.file(tmp_path).write_bytes(b"GGUF")
     with pytest.raises(UsageError, match=r"failed \(1\): .*is damaged"):
-        shapes.Python(sys.executable, ours=False, isa=None).run(pair, tmp_path, 8)
+        shapes.Python(sys.executable, ours=False, isa="avx2").run(pair, tmp_path, 8)
 
 
 def test_a_run_goes_on_where_it_ended(
@@ -315,7 +315,7 @@ def test_a_run_goes_on_where_it_ended(
     shapes.measure([pair], measurement(tmp_path))
     shapes.measure([pair], measurement(tmp_path, rounds=2))
     assert ran == [True, False] * 2
-    lines = tables.tables([pair], tmp_path / "state" / "native")
+    lines = tables.tables([pair], tmp_path / "state" / "avx2")
     assert sum("| ours |" in line for line in lines) == 2
     assert not any("nan" in line for line in lines)
 
