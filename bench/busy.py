@@ -33,7 +33,10 @@ TOKENS = 64
 ENDLESS = 1500  # tokens of a run that another one is timed beside
 WARM_UP = 3.0  # seconds that such a run has to load its model
 CONDITIONS = ("quiet", "beside busy loops", "beside a second run")
-SPEC_CPU = (sys.executable, "-m", "spec_cpu_cli.main", "run", "--json", "--ignore-eos")
+SPEC_CPU = (
+    *(sys.executable, "-c", "from spec_cpu_cli.main import main; main()"),
+    *("run", "--json", "--ignore-eos", "--temp", "0"),
+)
 LOOP = """
 import sys, time
 end = time.monotonic() + float(sys.argv[1])
@@ -80,14 +83,14 @@ def all_arms(arguments: argparse.Namespace) -> Iterator[Arm]:
     target = str(resolve(arguments.target))
     for name, draft, kernels in (
         ("ours", "none", "auto"),
-        ("ours, stock kernels", "none", "off"),
-        ("ours, with a draft", arguments.draft, "auto"),
+        ("ours (stock kernels)", "none", "off"),
+        ("ours (with a draft)", arguments.draft, "auto"),
     ):
-        options = ["-m", target, "-d", draft, "--kernels", kernels, "--temp", "0", PROMPT]
-        yield Arm(name, lambda n, options=options: [*SPEC_CPU, "-n", str(n), *options], of_ours)
+        options = [*SPEC_CPU, "-m", target, "-d", draft, "--kernels", kernels]
+        yield Arm(name, lambda n, options=options: [*options, "-n", str(n), PROMPT], of_ours)
     if arguments.llama_cpp is not None:
         program = [str(arguments.llama_cpp / "llama-bench"), "-m", target, "-p", "0", "-r", "1"]
-        program += ["-t", str(machine.usable_cores()), "--no-warmup", "-o", "json"]
+        program += ["-t", str(machine.usable_cores()), "-o", "json"]
         yield Arm("llama-bench", lambda n: [*program, "-n", str(n)], of_llama_bench)
 
 
