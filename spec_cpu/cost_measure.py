@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _FIRST = (1, 2, 4, 8)  # widths that are measured first: whatever the time, V bends between these
 _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)  # then all; between them V is interpolated
-_FIRST_ROUNDS = 2
 _BUDGET = 3.0  # seconds for a small model
 _BUDGET_PASSES = 12  # passes' worth of time for a large one
 _SPREAD = 0.03  # relative: medians this steady need no more rounds
@@ -81,8 +80,8 @@ def measure(
 ) -> Costs:
     """Measure with the loaded models, at the depth where their sequences end.
 
-    Two rounds over the widths 1, 2, 4 and 8, then rounds over all, until the medians are steady or
-    the time is up: 3 s, or 12 passes' worth for a model so large that this is more. What was not
+    The widths 1, 2, 4 and 8 first, then rounds over all, until the medians are steady or the time
+    is up: 3 s, or 12 passes' worth for a model so large that this is more. What was not
     reached is interpolated, and corrected by the run. For a tiny model up to 5 s more go into what
     further context adds, and how the clock recovers.
 
@@ -94,8 +93,7 @@ def measure(
     """
     bench = _Bench(target, token, draft)
     bench.row(pipeline)
-    for _ in range(_STEADY):
-        bench.target_pass(1)
+    bench.target_pass(1)  # the first of all passes is slow
     room = min(max_width, target.context.n_ctx - len(target), target.context.max_outputs)
     _measure_rounds(bench, [n for n in _WIDTHS if n <= room], progress)
     if bench.plain < _TINY:
@@ -106,18 +104,25 @@ def measure(
 
 def _measure_rounds(bench: _Bench, widths: list[int], progress: MeasureProgress | None) -> None:
     budget = max(_BUDGET, _BUDGET_PASSES * bench.plain)
-    first = [n for n in widths if n in _FIRST]
-    rounds = 0
-    while rounds < _FIRST_ROUNDS or not bench.steady(widths):
-        chosen = first if rounds < _FIRST_ROUNDS else widths
-        # Up and down: the clock never falls or rises far. Up first: what is narrow takes less.
-        for n in reversed(chosen) if rounds % 2 else chosen:
-            if bench.spent + bench.expected(n) > budget:
-                return
+    for n in widths:
+        if n in _FIRST:
             bench.target_pass(n)
-            if progress is not None:
-                progress(bench.spent, budget)
-        rounds += 1
+    # Up and down: the clock never falls or rises far. Up first: what is narrow takes less.
+    while not bench.steady(widths) and _round(bench, widths, budget, progress):
+        widths = widths[::-1]
+
+
+def _round(
+    bench: _Bench, widths: list[int], budget: float, progress: MeasureProgress | None
+) -> bool:
+    """Measure each width once more; False if that took all the time there was."""
+    for n in widths:
+        if bench.spent + bench.expected(n) > budget:
+            return False
+        bench.target_pass(n)
+        if progress is not None:
+            progress(bench.spent, budget)
+    return True
 
 
 class _Bench:
@@ -281,14 +286,15 @@ class _Bench:
     def expected(self, n: int) -> float:
         known = self.passes.get(n)
         passes = 2 * (statistics.median(known) if known else n * self.plain)
-        return max(passes, _SETTLED[1])
+        return max(passes, (_SETTLED if n > 1 else _PLAIN_SETTLED)[1])
 
     def steady(self, widths: Sequence[int]) -> bool:
         return all(_is_steady(self.passes.get(n, [])) for n in widths)
 
     def costs(self, max_width: int) -> Costs:
         known = sorted(self.passes)
-        medians = accumulate((statistics.median(self.passes[n]) for n in known), max)
+        # Of an even number the lower one: what disturbs a pass makes it longer.
+        medians = accumulate((statistics.median_low(self.passes[n]) for n in known), max)
         row = statistics.median(self._rows)
         return Costs(
             passes=tuple(_interpolated(known, list(medians), max_width)),
