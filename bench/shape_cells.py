@@ -117,6 +117,6 @@ def _median_of(
     values: Callable[[Record], list[float]],
     of_round: Callable[[list[float]], float],
 ) -> float:
-    """The median over the rounds that have values; nan where none has."""
+    """The lower median over the rounds that have values; nan where none has."""
     found = [of_round(values(record)) for record in records if values(record)]
-    return statistics.median(found) if found else math.nan
+    return statistics.median_low(found) if found else math.nan

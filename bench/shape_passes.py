@@ -1,7 +1,7 @@
 """Time the passes of one model in a process of its own; `bench/shapes.py` starts it.
 
     python bench/shape_passes.py MODEL.gguf [--draft DRAFT.gguf] [--ours] [--widths 1,2,4]
-        [--prompts 256] [--repeats N]
+        [--prompts 256] [--sweeps N]
 
 Prints a JSON object with seconds: of loading, of passes by width (logits of all rows), of prompts
 by length (no logits), of a draft's steps between the target's passes; and bytes of memory, without
@@ -28,6 +28,7 @@ from spec_cpu.llama.model import STOCK, Model
 from spec_cpu.llama.sequence import KVSequence
 
 DRAFT_STEPS = 2  # between two passes of the target
+IN_A_ROW = 2  # passes of a width: the first builds the graph
 PROMPT_SECONDS = 1.0  # a short prompt is read again until this much is timed
 ROOM = 64  # tokens of context beyond the longest prompt
 
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--ours", action="store_true")
     parser.add_argument("--widths", type=numbers, default=[])
     parser.add_argument("--prompts", type=numbers, default=[])
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--sweeps", type=int, default=2, help="over all widths")
     given = parser.parse_args()
     library = build().library if given.ours else None
     kernels = load_kernels(library) if library else STOCK
@@ -52,7 +53,10 @@ def main() -> None:
         memory, peak = resident_bytes(), 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         draft = opened(given.draft, library, ROOM, stack) if given.draft else None
         steps: list[float] = []
-        passes = {n: pass_seconds(target, n, given.repeats, draft, steps) for n in given.widths}
+        passes: dict[int, list[float]] = {n: [] for n in given.widths}
+        for _ in range(given.sweeps):
+            for n in given.widths:
+                passes[n] += pass_seconds(target, n, draft, steps)
     record = {
         "kernels": kernels,
         "load": loaded,
@@ -91,20 +95,20 @@ def prompt_seconds(sequence: KVSequence, n: int) -> list[float]:
 
 
 def pass_seconds(
-    target: KVSequence, n: int, repeats: int, draft: KVSequence | None, steps: list[float]
+    target: KVSequence, n: int, draft: KVSequence | None, steps: list[float]
 ) -> list[float]:
-    """Of passes over n tokens, after one that builds the graph.
+    """Of a few passes over n tokens.
 
     A pass over one token follows one of its kind, as in plain decoding; a wider one follows steps
     of the draft, whose times are added to `steps`.
     """
     tokens = random_tokens(target, n)
     times: list[float] = []
-    for _ in range(repeats + 1):
+    for _ in range(IN_A_ROW):
         if draft is not None and n > 1:
             steps += [scored(draft, random_tokens(draft, 1)) for _ in range(DRAFT_STEPS)]
         times.append(scored(target, tokens))
-    return times[1:]
+    return times
 
 
 def scored(sequence: KVSequence, tokens: Sequence[int]) -> float:

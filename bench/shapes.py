@@ -9,8 +9,8 @@ the steps of a draft of the same family beside its target, prompts, loading, mem
 kernels, with llama.cpp's, and with ik_llama.cpp's where --ik names the folder of its `llama-bench`.
 Each engine runs in a process of its own, one after the other, round by round. What was measured is
 kept in --state, a file for each model and engine: an interrupted run goes on where it ended, and a
-cell whose file is deleted is measured anew. `table` shows the medians over the rounds of each
-round's best, and what the formulas of `spec_cpu.theory` make of them for acceptances that are
+cell whose file is deleted is measured anew. `table` shows the (lower) medians over the rounds of
+each round's best, and what the formulas of `spec_cpu.theory` make of them for acceptances that are
 assumed.
 
 --isa chooses a lesser instruction set for our kernels (as SPEC_CPU_ISA does). What runs beside them
@@ -37,6 +37,7 @@ from typing import Protocol
 
 from shape_cells import ENGINES, IK, OURS, STOCK, Cell, RandomModel, Record
 from shape_files import BASE, SHAPES
+from shape_passes import IN_A_ROW
 from shape_tables import LONG_PROMPT, SHORT_PROMPT, WIDTHS, tables
 
 from spec_cpu import machine
@@ -45,9 +46,9 @@ from spec_cpu.kernels import isa
 
 ROOT = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("shape_passes.py")
-REPEATS = (3, 20)  # of a pass, at least and at most
 READ_BYTES = 1 << 24  # at a time
-REPEATED_BYTES = 6e9  # of weights, in the passes of one width
+SWEEPS = (2, 10)  # over all widths, at least and at most
+SWEPT_BYTES = 6e9  # of weights, by the passes of one width: small models take no time
 
 
 def main() -> None:
@@ -167,7 +168,7 @@ class Python:
         if self.ours:
             command.append("--ours")
         if prompt == SHORT_PROMPT:
-            command += ["--widths", ",".join(map(str, WIDTHS)), "--repeats", str(repeats(file))]
+            command += ["--widths", ",".join(map(str, WIDTHS)), "--sweeps", str(sweeps(file))]
             if model.draft is not None:
                 command += ["--draft", str(model.draft.file(folder))]
         said, _ = output(command, {"PYTHONPATH": str(ROOT), isa.VARIABLE: self.isa})
@@ -183,34 +184,31 @@ class LlamaBench:
     def run(self, model: RandomModel, folder: Path, prompt: int) -> Record:
         file = model.file(folder)
         short = prompt == SHORT_PROMPT
-        lengths = [*WIDTHS, prompt] if short else [prompt]
-        # The first of each length is dropped in place of a warm-up, which no one times.
-        times = repeats(file) + 1 if short else 1
+        lengths = [*(WIDTHS * sweeps(file)), prompt] if short else [prompt]
         command = [str(self.program), "-m", str(file), "-p", ",".join(map(str, lengths))]
-        command += ["-n", "0", "-r", str(times), "-w", "0", "-rtr", "1", "-o", "json"]
-        command += ["-t", str(machine.threads(None))]
+        command += ["-n", "0", "-r", str(IN_A_ROW if short else 1), "-w", "0"]
+        command += ["-rtr", "1", "-t", str(machine.threads(None)), "-o", "json"]
         start = perf_counter()
         said, peak = output(command, {})
         seconds = perf_counter() - start
-        samples = {
-            test["n_prompt"]: [nanoseconds / 1e9 for nanoseconds in test["samples_ns"]]
-            for test in json.loads(said)
-        }
-        kept = {n: each[1:] or each for n, each in samples.items()}
+        samples: dict[int, list[float]] = {}
+        for test in json.loads(said):
+            times = [nanoseconds / 1e9 for nanoseconds in test["samples_ns"]]
+            samples.setdefault(test["n_prompt"], []).extend(times)
+        loaded = seconds - sum(map(sum, samples.values()))
         return {
             "kernels": IK,
-            "load": seconds - sum(map(sum, samples.values())),
+            "load": loaded,
             "peak": peak,
-            "prompts": {str(prompt): kept.pop(prompt)},
-            "passes": {str(n): each for n, each in kept.items()},
+            "prompts": {str(prompt): samples.pop(prompt)},
+            "passes": {str(n): times for n, times in samples.items()},
             "draft_steps": [],
         }
 
 
-def repeats(file: Path) -> int:
-    """Passes of a width: more of a small model's, which take no time."""
-    fewest, most = REPEATS
-    return min(most, max(fewest, int(REPEATED_BYTES / file.stat().st_size)))
+def sweeps(file: Path) -> int:
+    fewest, most = SWEEPS
+    return min(most, max(fewest, int(SWEPT_BYTES / file.stat().st_size)))
 
 
 def output(command: list[str], environment: dict[str, str]) -> tuple[str, int]:

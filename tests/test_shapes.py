@@ -43,6 +43,7 @@ def _load(name: str) -> ModuleType:
 
 
 files = _load("shape_files")
+passes = _load("shape_passes")
 cells = _load("shape_cells")
 tables = _load("shape_tables")
 shapes = _load("shapes")
@@ -238,8 +239,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A target and its draft, small, with their files in `tmp_path`."""
     for name in ("qwen3-4b", "qwen3-0.6b"):
         monkeypatch.setitem(files.SHAPES, name, small(name))
-    monkeypatch.setattr(shapes, "SHORT_PROMPT", 8)
-    monkeypatch.setattr(shapes, "REPEATS", (1, 2))
+    monkeypatch.setattr(shapes, "SWEEPS", (1, 2))
     model = cells.RandomModel("qwen3-4b", "Q4_0")
     model.write(tmp_path)
     return model
@@ -261,7 +261,7 @@ def measurement(tmp_path: Path, **changed: object) -> argparse.Namespace:
 
 
 def test_llama_cpp_is_measured_in_a_process_of_its_own(pair: Any, tmp_path: Path) -> None:
-    record = shapes.Python(sys.executable, ours=False, isa="avx2").run(pair, tmp_path, 8)
+    record = shapes.Python(sys.executable, ours=False, isa="avx2").run(pair, tmp_path, 256)
     assert record["kernels"] == "stock"
     assert list(record["passes"]) == [str(n) for n in shapes.WIDTHS]
     lists = [*record["passes"].values(), *record["prompts"].values(), record["draft_steps"]]
@@ -274,29 +274,26 @@ LLAMA_BENCH = """#!{python}
 import json, sys
 lengths = map(int, sys.argv[sys.argv.index("-p") + 1].split(","))
 repeats = int(sys.argv[sys.argv.index("-r") + 1])
-samples = lambda n: [9e9] + [n * 1e6] * (repeats - 1)
-print(json.dumps([dict(n_prompt=n, samples_ns=samples(n)) for n in lengths]))
+print(json.dumps([dict(n_prompt=n, samples_ns=[n * 1e6] * repeats) for n in lengths]))
 """
 
 
-def test_llama_bench_warms_up_with_the_first_of_each_length(pair: Any, tmp_path: Path) -> None:
+def test_llama_bench_sweeps_over_the_widths_as_we_do(pair: Any, tmp_path: Path) -> None:
     program = tmp_path / "llama-bench"
     program.write_text(LLAMA_BENCH.format(python=sys.executable))
     program.chmod(0o700)
-    record = shapes.LlamaBench(program).run(pair, tmp_path, 8)
-    assert set(record["prompts"]["8"]) == {0.008}
-    assert {n: set(times) for n, times in record["passes"].items()} == {
-        str(n): {n / 1e3} for n in shapes.WIDTHS if n != 8
-    }
+    record = shapes.LlamaBench(program).run(pair, tmp_path, 256)
+    assert record["prompts"] == {"256": [0.256] * 2}
+    assert record["passes"] == {str(n): [n / 1e3] * 4 for n in shapes.WIDTHS}
     assert record["peak"] > 0
 
 
 def test_what_fails_is_named(pair: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot run"):
-        shapes.LlamaBench(tmp_path / "none").run(pair, tmp_path, 8)
+        shapes.LlamaBench(tmp_path / "none").run(pair, tmp_path, 256)
     pair.file(tmp_path).write_bytes(b"GGUF")
     with pytest.raises(UsageError, match=r"failed \(1\): .*is damaged"):
-        shapes.Python(sys.executable, ours=False, isa="avx2").run(pair, tmp_path, 8)
+        shapes.Python(sys.executable, ours=False, isa="avx2").run(pair, tmp_path, 256)
 
 
 def test_a_run_goes_on_where_it_ended(
