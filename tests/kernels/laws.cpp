@@ -41,6 +41,25 @@ std::vector<float> numbers(int64_t rows, int64_t k, float magnitude) {
     return out;
 }
 
+struct Span {
+    size_t first, last;
+};
+
+// Where a block of ggml's has its quants, and multiples of scales; the rest are floats.
+Span quants_of(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_Q4_0: return {2, 18};
+        case GGML_TYPE_Q4_1: return {4, 20};
+        case GGML_TYPE_Q5_0: return {2, 22};
+        case GGML_TYPE_Q5_1: return {4, 24};
+        case GGML_TYPE_Q8_0: return {2, 34};
+        case GGML_TYPE_Q4_K: return {4, 144};
+        case GGML_TYPE_Q5_K: return {4, 176};
+        case GGML_TYPE_Q6_K: return {0, 208};
+        default: return {0, 0};
+    }
+}
+
 struct Problem {
     const Kernel & kernel;
     int64_t k, rows, n;
@@ -51,11 +70,30 @@ struct Problem {
         const std::vector<float> original = numbers(rows, k, std::pow(10.f, float(between(-3, 1))));
         source.resize(ggml_row_size(kernel.type, k) * size_t(rows));
         ggml_quantize_chunk(kernel.type, original.data(), source.data(), 0, rows, k, nullptr);
+        x = numbers(n, k, std::pow(10.f, float(between(-3, 3))));
+        read_source();
+    }
+
+    void read_source() {
         weights.resize(size_t(rows * k));
         ggml_get_type_traits(kernel.type)->to_float(source.data(), weights.data(), rows * k);
         packed.resize(kernel.group_bytes(k) * size_t(rows / lanes()));
         kernel.pack(source.data(), k, rows, packed.data());
-        x = numbers(n, k, std::pow(10.f, float(between(-3, 3))));
+    }
+
+    // Quants as large and as small as their bits allow, and activations as large as there are: no sum
+    // may overflow, of signs that are alike or not. Scales stay.
+    void make_extreme() {
+        const Span quants = quants_of(kernel.type);
+        const size_t block = ggml_type_size(kernel.type);
+        const std::vector<uint8_t> bytes{0x00, 0xff, 0x80, 0x7f};
+        const bool alike = between(0, 1);
+        const uint8_t every = bytes[size_t(between(0, 3))];
+        for (size_t i = 0; i < source.size(); i++)
+            if (i % block >= quants.first && i % block < quants.last)
+                source[i] = alike ? every : bytes[size_t(between(0, 3))];
+        for (float & v : x) v = alike || between(0, 1) ? 3.f : -3.f;
+        read_source();
     }
 
     std::vector<float> product(const float * columns, int64_t count) const {
@@ -117,7 +155,8 @@ void check_not_a_number(const Problem & p, const std::vector<float> & y) {
 void check_kernel(const Kernel & kernel) {
     const int64_t unit = kernel.quantized ? kernel.columns : 1;
     const int64_t k = unit * between(1, std::max<int64_t>(1, 700 / unit));
-    const Problem p(kernel, k, lanes() * between(1, 4), between(1, 40));
+    Problem p(kernel, k, lanes() * between(1, 4), between(1, 40));
+    if (between(0, 3) == 0) p.make_extreme();
     const std::vector<float> y = p.product(p.x.data(), p.n);
     check_error(p, y);
     check_columns_alone(p, y);

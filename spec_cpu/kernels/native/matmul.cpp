@@ -26,7 +26,7 @@ struct Tile {
 // ---- products ----------------------------------------------------------------------------------
 
 void prefetch(const uint8_t * p, size_t bytes) {
-    constexpr size_t AHEAD = 4096, LINE = 64;
+    constexpr size_t AHEAD = 3072, LINE = 64;  // no whole page: its lines share a set of the cache
     for (size_t i = 0; i < bytes; i += LINE)
         _mm_prefetch(reinterpret_cast<const char *>(p + AHEAD + i), _MM_HINT_T0);
 }
