@@ -67,6 +67,12 @@ struct Partial {
     static int64_t floats(int64_t value_width) { return value_width + LANES; }  // stays aligned
 };
 
+// e^x for x up to 0; 0 where it cannot matter beside 1. Products with what is smaller may be denormal,
+// and those take a processor a hundred times as long. NaN stays.
+inline Floats weight(Floats x) {
+    return larger(zero_floats(), add(exponential(x), every_float(-1e-28f)));
+}
+
 inline void clear(const Partial & p, int64_t value_width) {
     std::fill_n(p.values, value_width, 0.f);
     *p.sum = 0;
@@ -77,8 +83,8 @@ inline void clear(const Partial & p, int64_t value_width) {
 inline void fold(const Partial & all, const Partial & next, int64_t value_width) {
     if (*next.sum == 0) return;
     const float largest = std::max(*all.largest, *next.largest);
-    const Floats before = exponential(every_float(*all.largest - largest));
-    const Floats after = exponential(every_float(*next.largest - largest));
+    const Floats before = weight(every_float(*all.largest - largest));
+    const Floats after = weight(every_float(*next.largest - largest));
     for (int64_t i = 0; i < value_width; i += LANES)
         store(all.values + i, fma(load_floats(next.values + i), after, mul(load_floats(all.values + i), before)));
     float lanes[2][LANES];
@@ -160,7 +166,7 @@ inline void weigh(const Query & query, int64_t cells, const Partial & chunk) {
     Floats sum = zero_floats();
     Ints exact = zero_ints();
     for (int64_t p = 0; p < cells; p += LANES) {
-        const Floats e = exponential(add(load_floats(query.weights + p), every_float(-*chunk.largest)));
+        const Floats e = weight(add(load_floats(query.weights + p), every_float(-*chunk.largest)));
         const Floats weights = zero_unless_above(e, load_f16(mask + p), every_float(-INFINITY));
         store(query.weights + p, weights);
         sum = add(sum, weights);
