@@ -143,7 +143,9 @@ def answer(file: Path, *, with_ours: bool) -> None:
     with Model(file, kernels=library) as model:
         info = {"bytes": model.info.bytes, "parameters": model.info.parameters}
         print(json.dumps(info), flush=True)
-        with Context(model, n_ctx=1024, max_outputs=max(WIDTHS)) as context:
+        # The other side waits, but looks busy: the number of threads is not left to that.
+        threads = machine.threads(None)
+        with Context(model, n_ctx=1024, max_outputs=max(WIDTHS), threads=threads) as context:
             sequence = KVSequence(context)
             sequence.prefill(list(range(100, 100 + DEPTH)))
             for line in sys.stdin:
@@ -224,7 +226,8 @@ def next_token(model: Model, *, flash: bool) -> list[np.ndarray]:
     prompts = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
     texts = [record["turns"][0] if "turns" in record else record["prompt"] for record in prompts]
     rows = []
-    with attention(flash), Context(model, n_ctx=1024, max_outputs=8) as context:
+    threads = machine.threads(None)
+    with attention(flash), Context(model, n_ctx=1024, max_outputs=8, threads=threads) as context:
         sequence = KVSequence(context)
         for text in texts[:: len(texts) // TV_PROMPTS][:TV_PROMPTS]:
             tokens = model.vocab.tokenize(text)

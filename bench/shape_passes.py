@@ -21,6 +21,7 @@ from time import perf_counter
 
 import numpy as np
 
+from spec_cpu import machine
 from spec_cpu.kernels.build import build
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.kernels import load_kernels
@@ -80,7 +81,8 @@ def resident_bytes() -> int:
 
 def opened(path: Path, library: Path | None, n_ctx: int, stack: ExitStack) -> KVSequence:
     model = stack.enter_context(Model(path, kernels=library))
-    return KVSequence(stack.enter_context(Context(model, n_ctx=n_ctx)))
+    context = Context(model, n_ctx=n_ctx, threads=machine.threads(None))
+    return KVSequence(stack.enter_context(context))
 
 
 def prompt_seconds(sequence: KVSequence, n: int) -> list[float]:

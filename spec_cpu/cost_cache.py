@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from spec_cpu import cost_measure, defaults, machine
 from spec_cpu.cost import Costs
 from spec_cpu.fetch.store import cache_dir
+from spec_cpu.processors import processors
 
 if TYPE_CHECKING:
     from spec_cpu.llama.context import Context
@@ -98,7 +99,8 @@ def known_or_measured(
     costs = None if anew else cache.read(max_width)
     if costs is not None:
         return costs, None
-    costs = cost_measure.measure(
-        target, token, max_width=max_width, pipeline=pipeline, draft=draft, progress=progress
-    )
+    with processors.claimed():
+        costs = cost_measure.measure(
+            target, token, max_width=max_width, pipeline=pipeline, draft=draft, progress=progress
+        )
     return costs, cache.write(costs)

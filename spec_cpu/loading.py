@@ -121,7 +121,7 @@ def load(
                 model,
                 n_ctx=n_ctx,
                 n_seq=defaults.TREE_PATHS if branches else 1,
-                threads=_threads(threads, seed, model),
+                threads=_threads(threads, seed),
                 hidden=head is not None,
             )
         )
@@ -154,12 +154,12 @@ def load(
     )
 
 
-def _threads(asked: int | None, seed: int | None, target: Model) -> int | None:
+def _threads(asked: int | None, seed: int | None) -> int | None:
     """A seed gives the same text however busy the machine is.
 
-    Stock kernels add up a long context in another order on another number of threads.
+    llama.cpp's attention adds up a long context in another order on another number of threads.
     """
-    return machine.threads(asked) if seed is not None and target.library is None else asked
+    return asked if seed is None else machine.threads(asked)
 
 
 def _shape(shape: str, sampling: SamplingParams) -> Shape:

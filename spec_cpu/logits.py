@@ -22,7 +22,7 @@ Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Ids = NDArray[np.intp]
 
-_GAPS = (6.0, 14.0)  # how far below the largest logit the k largest are looked for, at first
+GAPS = (6.0, 14.0)  # how far below the largest logit candidates are looked for, before everywhere
 
 
 class RowOps(Protocol):
@@ -69,7 +69,7 @@ class NumpyRowOps:
     def top_k(self, logits: Logits, k: int) -> Ids:
         top = finite_top(logits)
         k = min(k, len(logits))
-        close = (np.flatnonzero(logits >= top - np.float32(gap)) for gap in _GAPS)
+        close = (np.flatnonzero(logits >= top - np.float32(gap)) for gap in GAPS)
         ids = next((ids for ids in close if len(ids) >= k), np.arange(len(logits)))
         if len(ids) > k:
             values = logits[ids]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 from time import perf_counter, process_time
 
 import psutil
@@ -10,6 +13,7 @@ import psutil
 from spec_cpu import machine
 
 _WINDOW = 0.25  # seconds: Linux counts a processor's time in hundredths
+_PAUSE = 5.0  # seconds since the last look, after which it says nothing of how it is now
 _NEARLY = 0.4  # of a processor: a browser that takes so much leaves it to us
 
 
@@ -23,6 +27,8 @@ class Processors:
     def __init__(self) -> None:
         self._ours = machine.allowed_processors()
         self.free = float(len(self._ours))
+        self._lock = Lock()
+        self._claimed = 0
         self._look()
 
     def threads(self, most: int) -> int:
@@ -31,18 +37,37 @@ class Processors:
         Threads that wait for each other get less done than one alone where another program holds
         one of them up: a processor that is taken is left out.
         """
-        if perf_counter() - self._looked > _WINDOW:
-            used, seconds = self._used, perf_counter() - self._looked
-            busy = self._look()
-            own = (self._used - used) / seconds
-            self.free = len(self._ours) - max(0.0, busy - own)
-        return max(1, min(most, math.floor(self.free + _NEARLY)))
+        with self._lock:
+            since = perf_counter() - self._looked
+            if since > _PAUSE:
+                self._look()
+            elif since > _WINDOW:
+                busy, used = self._busy, self._used
+                self._look()
+                others = (self._busy - busy - (self._used - used)) / since
+                self.free = len(self._ours) - max(0.0, others)
+            return most if self._claimed else max(1, min(most, math.floor(self.free + _NEARLY)))
 
-    def _look(self) -> float:
-        """The processors that were busy, with us or others, since the last call."""
-        percent = psutil.cpu_percent(percpu=True)
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """While entered, all threads run whatever others do: what is measured is kept."""
+        self._claimed += 1
+        try:
+            yield
+        finally:
+            self._claimed -= 1
+
+    def _look(self) -> None:
+        """Seconds that the processors were busy so far, with us or others, and with us."""
+        times = psutil.cpu_times(percpu=True)
+        ours = [times[i] for i in self._ours if i < len(times)]
+        self._busy = sum(sum(t) - t.idle - getattr(t, "iowait", 0.0) - _guests(t) for t in ours)
         self._looked, self._used = perf_counter(), process_time()
-        return sum(percent[i] for i in self._ours if i < len(percent)) / 100
+
+
+def _guests(times: object) -> float:
+    """Seconds of virtual machines, which Linux counts twice."""
+    return getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
 
 
 processors = Processors()

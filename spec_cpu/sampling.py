@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from spec_cpu import defaults
 from spec_cpu.arguments import REAL, WHOLE, Kind
 from spec_cpu.errors import UsageError
-from spec_cpu.logits import Floats, Ids, Logits, NumpyRowOps, RowOps, finite_top
+from spec_cpu.logits import GAPS, Floats, Ids, Logits, NumpyRowOps, RowOps, finite_top
 
 _SMALLEST, _LARGEST = 1e-4, 1e9  # of what logits in single precision bear
-_GAPS = (6.0, 14.0)  # how far below the largest logit candidates are looked for, before everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +253,7 @@ class Pipeline:
 
     def confidence(self, logits: Logits) -> float:
         """The probability of the likeliest token, before penalties: how sure a greedy draft is."""
-        chosen = logits[self._rows.near(logits, _GAPS[0])]
+        chosen = logits[self._rows.near(logits, GAPS[0])]
         return float(1.0 / np.exp(chosen - chosen.max()).sum())
 
     def allows_any(self, tokens: Ids) -> bool:
@@ -272,7 +271,7 @@ class Pipeline:
         """
         if self.params.greedy:
             logits = self._adjusted(logits, history, tokens)
-            ids = self._rows.near(logits, _GAPS[0])
+            ids = self._rows.near(logits, GAPS[0])
             chosen = logits[ids]
             weights = np.exp(chosen - chosen.max())
             found = Distribution(ids if tokens is None else tokens[ids], weights / weights.sum())
@@ -339,7 +338,7 @@ def _top_p(logits: Logits, top_p: float, log_min_p: float) -> Ids:
     # llama.cpp adds one by one in single precision: over a whole vocabulary its rounding decides
     # where top-p ends, so it is kept.
     total = weights.cumsum(dtype=np.float32)[-1]
-    near = (np.flatnonzero(logits > top - gap) for gap in _GAPS)
+    near = (np.flatnonzero(logits > top - gap) for gap in GAPS)
     # A little more than the mass, for sums in single precision differ with their order.
     mass = top_p * total * (1 + 1e-5)
     enough = (ids for ids in near if float(weights[ids].sum()) > mass)

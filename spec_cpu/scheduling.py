@@ -68,9 +68,9 @@ class Schedules:
 
         One that takes passes, and did not pay in earlier answers, is left out of most others.
         """
+        self._left_out = []
         if k == 0:
             return []
-        self._left_out = []
         if k is not None or self.k is not None:
             return list(self._drafters)
         record = self._record
@@ -129,9 +129,12 @@ class Schedules:
         )
 
     def remember(self, stats: Stats) -> None:
-        """Keep what an answer says of the drafters that take passes, for those to come."""
+        """Keep what an answer says of the drafters that take passes, for those to come.
+
+        Where k is pinned they draft whether it pays or not, which says nothing of them.
+        """
         plain, record = stats.plain_tokens_per_second, self._record
-        if record is None or plain is None or not stats.tokens:
+        if record is None or self.k is not None or plain is None or not stats.tokens:
             return
         for drafter in self._drafters:
             name, one = self._kind(drafter.name), stats.by_drafter[drafter.name]
@@ -171,7 +174,7 @@ class Schedules:
     def known(self) -> Costs | None:
         """Costs known to the session or the disk; None where they were never measured."""
         if self.costs is None and not self._recalibrate:
-            self.costs = self._cache.read(1)
+            self._set_costs(self._cache.read(1))
         return self.costs
 
     def measured(self, max_width: int, token: int, progress: MeasureProgress | None) -> Costs:
@@ -189,8 +192,13 @@ class Schedules:
             progress=progress,
         )
         self._notify(notice)
-        self.costs = replace(costs, draft_window=draft.window if draft else None)
-        return self.costs
+        self._set_costs(costs)
+        return costs if self.costs is None else self.costs
+
+    def _set_costs(self, costs: Costs | None) -> None:
+        """With the window of this session's draft, which the file does not know."""
+        window = self._draft.window if self._draft else None
+        self.costs = None if costs is None else replace(costs, draft_window=window)
 
     @property
     def _cache(self) -> CostCache:

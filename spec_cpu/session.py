@@ -251,10 +251,11 @@ class Session:
         except LogitsError as error:
             raise ModelError(f"{self.target.path.name}: {error}") from None
         finally:
-            if self._turns.end(this):
-                if k is None and self._open is not None:  # the schedules chose, and it began
-                    self._schedules.remember(self.stats)
-                self._settle()
+            with self._turns.ended(this) as latest:
+                if latest:
+                    if k is None and self._open is not None:  # the schedules chose, and it began
+                        self._schedules.remember(self.stats)
+                    self._settle()
 
     def _while_open(self, progress: Progress | None) -> Progress:
         """`progress`; whatever reports to it ends once the session is closed."""
@@ -425,6 +426,7 @@ class Session:
                 f"of {self.n_ctx:,}: give a smaller --depth, or raise --ctx"
             )
         with self._turns.alone():
+            self._settle()
             sentence = self.target.vocab.tokenize(_NEUTRAL)
             tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
             read_prompt(self._sequence, tokens, self.drafters, self._while_open(None))

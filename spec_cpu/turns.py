@@ -42,13 +42,19 @@ class Turns:
             self._answer += 1
             return self._answer
 
-    def end(self, answer: int) -> bool:
-        """The answer `answer` is over: was it the latest one? Nothing happens if not."""
+    @contextmanager
+    def ended(self, answer: int) -> Iterator[bool]:
+        """The answer `answer` is over, once this is left: was it the latest one?
+
+        What is done inside, to book the answer, nobody else overtakes.
+        """
         with self._changed:
             latest = answer == self._answer
-            if latest:
-                self._answering = None
-            return latest
+            try:
+                yield latest
+            finally:
+                if latest:
+                    self._answering = None
 
     @contextmanager
     def use(self, answer: int | None = None) -> Iterator[None]:
@@ -81,7 +87,8 @@ class Turns:
             with self.use(number):
                 yield
         finally:
-            self.end(number)
+            with self.ended(number):
+                pass
 
     def close(self) -> None:
         """Refuse all further use, wait until the present one is over, and free.

@@ -114,3 +114,26 @@ def test_a_draft_that_did_not_pay_is_left_out_of_the_next_session(
                 assert session.why_plain == "its drafts did not pay in earlier answers"
     assert drafted[0] > 0
     assert (drafted[1] > 0) == (seed is not None)
+
+
+@pytest.mark.parametrize("at_loading", [True, False])
+def test_an_answer_with_a_pinned_k_says_nothing_of_who_pays(
+    tiny_target: Path,
+    tiny_draft: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_loading: bool,
+) -> None:
+    """It drafts whether that pays or not."""
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
+    monkeypatch.setattr(cost_measure, "measure", lambda *_, **__: FLAT)
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1) as session:
+        list(session.generate("hello", max_tokens=5))  # costs are on disk now
+    for file in (tmp_path / "records").glob("*"):
+        file.unlink()
+    at_load, at_answer = (4, None) if at_loading else (None, 4)
+    with spec_cpu.load(tiny_target, tiny_draft, threads=1, k=at_load) as session:
+        list(session.generate("hello", max_tokens=60, ignore_eos=True, k=at_answer))
+        assert session.stats.drafted
+        assert session.stats.speedup
+    assert not list((tmp_path / "records").glob("*"))

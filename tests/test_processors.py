@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import llama_cpp
 import numpy as np
@@ -21,6 +22,11 @@ from spec_cpu.llama.model import Model
 from spec_cpu.processors import Processors
 
 
+class Times(NamedTuple):
+    user: float
+    idle: float
+
+
 class Machine:
     """Processors whose load, and a clock whose time, is set by hand."""
 
@@ -28,9 +34,9 @@ class Machine:
         self, patch: pytest.MonkeyPatch, n: int, ours: Sequence[int] | None = None
     ) -> None:
         self.now = self.used = 0.0
-        self.busy = [0.0] * n
+        self.busy = [0.0] * n  # seconds of each so far
         patch.setattr(machine, "allowed_processors", lambda: list(ours or range(n)))
-        patch.setattr(psutil, "cpu_percent", lambda percpu: [100 * each for each in self.busy])
+        patch.setattr(psutil, "cpu_times", lambda percpu: [Times(each, 7.0) for each in self.busy])
         patch.setattr(processors, "perf_counter", lambda: self.now)
         patch.setattr(processors, "process_time", lambda: self.used)
 
@@ -38,7 +44,7 @@ class Machine:
         """Time in which our process used `own` processors, and those of the machine were `busy`."""
         self.now += seconds
         self.used += seconds * own
-        self.busy = list(busy)
+        self.busy = [so_far + seconds * each for so_far, each in zip(self.busy, busy, strict=True)]
 
 
 def settled(patch: pytest.MonkeyPatch, own: float, busy: Sequence[float], most: int) -> int:
@@ -113,6 +119,24 @@ def test_only_the_load_of_processors_that_we_may_use_counts(
     told.run(1.0, 0.0, [1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0])
     assert seen.threads(2) == 2
     told.run(1.0, 0.0, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    assert seen.threads(2) == 1
+
+
+def test_what_was_before_a_pause_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Machine(monkeypatch, 2)
+    seen = Processors()
+    told.run(60.0, 0.0, [1.0, 1.0])  # a compiler, while a person was reading
+    assert seen.threads(2) == 2
+    told.run(1.0, 0.0, [1.0, 1.0])
+    assert seen.threads(2) == 1
+
+
+def test_what_is_measured_runs_on_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Machine(monkeypatch, 2)
+    seen = Processors()
+    told.run(1.0, 0.0, [1.0, 1.0])
+    with seen.claimed():
+        assert seen.threads(2) == 2
     assert seen.threads(2) == 1
 
 

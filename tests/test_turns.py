@@ -125,8 +125,10 @@ def test_the_steps_of_an_answer_may_go_on_in_another_thread(pool: ThreadPoolExec
     pool.submit(step).result(PATIENCE)
     with pytest.raises(BusyError):
         turns.begin()
-    assert turns.end(number)
-    assert not turns.end(number - 1)
+    with turns.ended(number) as latest:
+        assert latest
+    with turns.ended(number - 1) as latest:
+        assert not latest
     assert turns.begin() == number + 1
 
 

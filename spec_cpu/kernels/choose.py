@@ -61,7 +61,7 @@ class Kernels:
         self.notice: str | None = None
         self._mode = mode
         self._fresh = fresh
-        self._threads = threads
+        self._threads = machine.threads(threads)
         self._build = None if mode == "off" else self._obtain(progress)
 
     @property
@@ -102,9 +102,7 @@ class Kernels:
         return None
 
     def _gains(self, model: Path, found: Build, progress: Progress | None) -> bool:
-        record = (
-            found.folder / f"{Model.fingerprint_of(model)}-{machine.threads(self._threads)}.json"
-        )
+        record = found.folder / f"{Model.fingerprint_of(model)}-{self._threads}.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             times = {} if self._fresh else json.loads(record.read_text(encoding="utf-8"))
             return bool(sum(times["ours"]) < sum(times["stock"]))
@@ -119,7 +117,7 @@ class Kernels:
         return sum(ours) < sum(stock)
 
 
-def _times(path: Path, library: Path | None, threads: int | None) -> list[float]:
+def _times(path: Path, library: Path | None, threads: int) -> list[float]:
     """Seconds of a pass of each width, the best of a few."""
     with (
         Model(path, kernels=library) as model,

@@ -44,15 +44,16 @@ def load_kernels(library: Path) -> str:
             build was loaded before.
     """
     name = library.parent.name
-    if name not in _loaded:
-        kernels = _open(library)
-        _check_layouts(kernels)
-        faults = _check(kernels)
-        if _loaded:
-            raise KernelsError("another build of the kernels is loaded here: start anew")
-        _register(library)
-        _loaded[name] = kernels
-        _faults[name] = faults
+    with _loading:  # checks and registration are for one thread
+        if name not in _loaded:
+            kernels = _open(library)
+            _check_layouts(kernels)
+            faults = _check(kernels)
+            if _loaded:
+                raise KernelsError("another build of the kernels is loaded here: start anew")
+            _register(library)
+            _loaded[name] = kernels
+            _faults[name] = faults
     return bytes(_loaded[name].spec_cpu_isa()).decode()
 
 

@@ -68,7 +68,7 @@ class Vocab:
             UsageError: the vocabulary has no token for a part of the text.
         """
         self._check_characters(text)
-        tokens = self._tokens(text, add_special=False, parse_special=parse_special)
+        tokens = self._tokens(text, parse_special=parse_special)
         if not add_special or tokens[:1] == self._opening:
             return tokens
         return self._opening + tokens
@@ -76,17 +76,16 @@ class Vocab:
     @cached_property
     def _opening(self) -> list[int]:
         """What the model wants before a text: its BOS token, or nothing."""
-        wanted = self._tokens("", add_special=True, parse_special=False)
-        return [self.bos] if self.bos in wanted else []
+        return [self.bos] if llama_cpp.llama_vocab_get_add_bos(self._handle) else []
 
-    def _tokens(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+    def _tokens(self, text: str, *, parse_special: bool) -> list[int]:
         data = text.encode("utf-8", "surrogatepass")
         size = len(data) + 8
         handle = self._handle
         while True:
             buffer = (ctypes.c_int32 * size)()
             n = llama_cpp.llama_tokenize(
-                handle, data, len(data), buffer, size, add_special, parse_special
+                handle, data, len(data), buffer, size, False, parse_special
             )
             if n >= 0:
                 return [int(token) for token in buffer[:n]]

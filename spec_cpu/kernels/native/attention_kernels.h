@@ -112,12 +112,6 @@ struct Query {
     float * out;
 };
 
-// x in a register: left alone, the compiler loads it anew for each use.
-inline Floats held(Floats x) {
-    asm("" : "+v"(x));
-    return x;
-}
-
 // The logits of a block of cells, for N queries. WIDTH: a head's, where it is known beforehand, or 0.
 template <int N, int WIDTH>
 void score(const float * keys, int64_t any_width, float scale, const Query * queries, int64_t block) {

@@ -132,12 +132,12 @@ void backend_free(ggml_backend_t backend) {
 
 // The operation that was refused on weights that the graph works with.
 ggml_op refused_in(ggml_cgraph * graph) {
-    for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
-        const ggml_tensor * weights = ggml_graph_node(graph, i)->src[0];
-        if (!weights || !is_packed(weights)) continue;
-        const ggml_op refused = memory_of(owner(weights)->buffer).refused;
-        if (refused != GGML_OP_NONE) return refused;
-    }
+    for (int i = 0; i < ggml_graph_n_nodes(graph); i++)
+        for (const ggml_tensor * operand : ggml_graph_node(graph, i)->src) {
+            if (!operand || !is_packed(operand)) continue;
+            const ggml_op refused = memory_of(owner(operand)->buffer).refused;
+            if (refused != GGML_OP_NONE) return refused;
+        }
     return GGML_OP_NONE;
 }
 
