@@ -86,7 +86,7 @@ def found_for(name: str, compiler: str) -> Build:
 def compile_laws(found: Build, arguments: list[str], program: Path) -> None:
     libraries = f"-Wl,-rpath,{found.llama_cpp / 'lib'}"
     command = [found.compiler, f"-I{NATIVE}", *arguments, "-o", str(program), *found.libraries]
-    subprocess.run([*command, libraries], check=True, timeout=300)
+    subprocess.run([*command, libraries], check=True, timeout=900)
 
 
 def assert_laws(program: Path, instructions: str, rounds: int) -> None:
