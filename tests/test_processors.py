@@ -33,18 +33,25 @@ class Machine:
     def __init__(
         self, patch: pytest.MonkeyPatch, n: int, ours: Sequence[int] | None = None
     ) -> None:
-        self.now = self.used = 0.0
+        self.now, self.used, self.preempted = 100.0, 0.0, 0
+        self.looks = 0
         self.busy = [0.0] * n  # seconds of each so far
         patch.setattr(machine, "allowed_processors", lambda: list(ours or range(n)))
-        patch.setattr(psutil, "cpu_times", lambda percpu: [Times(each, 7.0) for each in self.busy])
+        patch.setattr(psutil, "cpu_times", self._times)
+        patch.setattr(processors, "_preempted", lambda: self.preempted)
         patch.setattr(processors, "perf_counter", lambda: self.now)
         patch.setattr(processors, "process_time", lambda: self.used)
+
+    def _times(self, percpu: bool) -> list[Times]:
+        self.looks += percpu
+        return [Times(each, 7.0) for each in self.busy]
 
     def run(self, seconds: float, own: float, busy: Sequence[float]) -> None:
         """Time in which our process used `own` processors, and those of the machine were `busy`."""
         self.now += seconds
         self.used += seconds * own
         self.busy = [so_far + seconds * each for so_far, each in zip(self.busy, busy, strict=True)]
+        self.preempted += round(200 * seconds) if sum(busy) > own + 0.1 else 0
 
 
 def settled(patch: pytest.MonkeyPatch, own: float, busy: Sequence[float], most: int) -> int:
@@ -98,17 +105,36 @@ def test_what_the_system_counts_wrongly_takes_no_thread_away(
     assert settled(monkeypatch, 2.3, [1.0, 1.0], 2) == 2
 
 
-def test_the_load_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_program_is_noticed_when_it_comes_and_when_it_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     told = Machine(monkeypatch, 2)
     seen = Processors()
-    told.run(0.1, 0.0, [1.0, 1.0])
-    assert seen.threads(2) == 2  # too short a time to tell
-    told.run(0.2, 0.0, [1.0, 1.0])
-    assert seen.threads(2) == 1
+    threads = []
+    for _ in range(5):
+        told.run(0.3, 2.0, [1.0, 1.0])
+        threads.append(seen.threads(2))
+    for _ in range(5):
+        told.run(0.3, 0.5 * threads[-1], [1.0, 1.0])
+        threads.append(seen.threads(2))
+    for _ in range(5):
+        told.run(0.3, threads[-1], [1.0, threads[-1] - 1.0])
+        threads.append(seen.threads(2))
+    assert threads == [2] * 5 + [2, 1, 1, 1, 1] + [2] * 5
+
+
+def test_nobody_looks_where_nobody_disturbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Machine(monkeypatch, 2)
+    seen = Processors()
     told.run(0.1, 2.0, [1.0, 1.0])
-    assert seen.threads(2) == 1
+    assert seen.threads(2) == 2  # too short a time to tell
     told.run(0.2, 2.0, [1.0, 1.0])
     assert seen.threads(2) == 2
+    looks = told.looks
+    for _ in range(20):
+        told.run(0.3, 2.0, [1.0, 1.0])
+        assert seen.threads(2) == 2
+    assert told.looks == looks
 
 
 def test_only_the_load_of_processors_that_we_may_use_counts(
