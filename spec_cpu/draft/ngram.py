@@ -171,7 +171,8 @@ class _Growth:
 class _Record:
     """How often what followed a match came true, by the length of the match.
 
-    The first guess is what was seen in short answers to short questions, where matches say least.
+    The first guess is a little above what short answers to short questions showed at 0.8, where
+    matches say least.
     """
 
     def __init__(self) -> None:
