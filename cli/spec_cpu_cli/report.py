@@ -21,7 +21,7 @@ def live_line(stats: Stats, why_plain: str | None) -> str:
             f"alpha [bold]{_number(stats.alpha, '.2f')}[/]",
             f"{_number(stats.tokens_per_cycle, '.2f')} tokens/cycle",
             *parts,
-            f"[bold]{_number(stats.speedup, '.2f')}x[/] plain",
+            *([] if stats.speedup is None else [f"[bold]{stats.speedup:.2f}x[/] plain"]),
             f"k {stats.k}",
         ]
     if why_plain:
