@@ -21,18 +21,6 @@ PROMPTS = [
     "Summarise the plot of Romeo and Juliet.",
     "List five uses for a paper clip.",
     "Explain how a bicycle stays upright.",
-    "What is the capital of Australia, and why not Sydney?",
-    "Give me a recipe for pancakes.",
-    "Describe the life cycle of a butterfly.",
-    "Write an email asking for a day off.",
-    "What causes the tides?",
-    "Name the planets in order and say one thing about each.",
-    "Tell a joke about a programmer.",
-    "How do vaccines work?",
-    "Rewrite in formal English: gonna grab a bite, wanna come?",
-    "What is the difference between a virus and a bacterium?",
-    "Write a haiku about the sea.",
-    "Explain recursion to a child.",
 ]
 
 
@@ -64,8 +52,8 @@ def test_a_target_writes_what_plain_decoding_writes(
                 fast.append(greedy_tokens(session, prompt))
                 accepted += session.stats.accepted
                 branched += session.stats.branched
-        assert accepted > 20 * N / 4
-        assert (branched > 100) == (shape == "tree")
+        assert accepted > len(PROMPTS) * N / 4
+        assert (branched > 50) == (shape == "tree")
         assert fast == plain
 
 
