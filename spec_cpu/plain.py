@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spec_cpu.cost import Costs
 from spec_cpu.decode import Cycle
@@ -42,8 +42,10 @@ class PlainTime:
     """
 
     costs: Costs | None = None
-    _before: float | None = 0.0  # seconds, of the answers before this one
-    _tokens: int = 0
+    _before: float = 0.0  # seconds, of the answers before this one that told
+    _told: int = 0  # tokens of these, and of those that told nothing
+    _untold: int = 0
+    _tokens: int = 0  # of this answer
     _given: float = 0.0  # for the plain passes of them all
     _plain: _Observed = field(default_factory=_Observed)
     _steady: _Observed = field(default_factory=_Observed)
@@ -51,7 +53,12 @@ class PlainTime:
 
     def begin(self, costs: Costs | None) -> None:
         """Another answer begins."""
-        self._before = self.seconds
+        seconds = self._seconds
+        self._before += seconds or 0.0
+        if seconds is None:
+            self._untold += self._tokens
+        else:
+            self._told += self._tokens
         self.costs, self._drafted = costs, None
         self._tokens, self._given = 0, 0.0
         self._plain, self._steady = _Observed(), _Observed()
@@ -70,19 +77,35 @@ class PlainTime:
     def merge(self, other: PlainTime) -> None:
         """Add what another followed."""
         self.begin(self.costs)
-        if self._before is not None:
-            self._before = None if other.seconds is None else self._before + other.seconds
+        ended = replace(other)
+        ended.begin(other.costs)
+        self._before += ended._before
+        self._told += ended._told
+        self._untold += ended._untold
 
     def _pass(self, n: int, context: int) -> float:
         return self.costs.pass_at(n, context) if self.costs else 1.0
 
     @property
     def seconds(self) -> float | None:
-        """That plain decoding would have taken; None where nothing tells."""
-        if self._before is None or not self._tokens:
-            return self._before
+        """That plain decoding would have taken; None where nothing tells.
+
+        Answers that tell nothing are taken to be like the others.
+        """
+        now = self._seconds
+        told = self._told + (0 if now is None else self._tokens)
+        untold = self._untold + (self._tokens if now is None else 0)
+        if not told:
+            return None if untold else 0.0
+        return (self._before + (now or 0.0)) * (told + untold) / told
+
+    @property
+    def _seconds(self) -> float | None:
+        """The same for this answer alone."""
+        if not self._tokens:
+            return 0.0
         seen = self._plain if self._plain.cycles >= _ENOUGH or not self.costs else self._steady
         if not seen.cycles:
             return None
         passes = self._given * seen.target / seen.given
-        return self._before + passes + self._tokens * seen.sample / seen.rows
+        return passes + self._tokens * seen.sample / seen.rows

@@ -113,8 +113,9 @@ def test_answers_add_up(one: float, other: float) -> None:
     for plain in apart:
         merged.merge(plain)
     assert merged.seconds == pytest.approx(expected)
-    merged.merge(follow(answers[1], None))
-    assert merged.seconds is None, "an answer that nothing is known of"
+    merged.merge(follow(answers[1], None))  # an answer that nothing is known of
+    tokens = [sum(len(each.tokens) for each in cycles) for cycles in answers]
+    assert merged.seconds == pytest.approx(expected * (1 + tokens[1] / sum(tokens)))
 
 
 def test_an_answer_in_which_only_waiting_was_done_is_a_little_slower() -> None:
@@ -124,3 +125,18 @@ def test_an_answer_in_which_only_waiting_was_done_is_a_little_slower() -> None:
         stats.add(one, 1)
     assert stats.speedup == pytest.approx((PLAIN + ROW) / (PLAIN + ROW + LOOKING), rel=0.01)
     assert stats.plain_step == pytest.approx(PLAIN, rel=0.02)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_an_answer_that_tells_nothing_is_taken_to_be_like_the_others(order: Sequence[int]) -> None:
+    """A conversation's speedup is not lost for good by one short answer."""
+    answers = ([0] * 20, [3])
+    conversation = PlainTime()
+    for which in order:
+        conversation.begin(None)
+        for one in answer(answers[which]):
+            conversation.add(one, len(one.tokens))
+    told = follow(answer(answers[0]), None).seconds
+    assert follow(answer(answers[1]), None).seconds is None
+    assert told
+    assert conversation.seconds == pytest.approx(told * 22 / 20)

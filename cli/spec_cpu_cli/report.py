@@ -65,8 +65,8 @@ def summary(
         yield from (_part(name, one, stats) for name, one in stats.by_drafter.items())
     if stats.speedup is None:
         yield (
-            "speedup not known: there are no plain steps to compare with, and what passes cost "
-            "here was never measured (`spec-cpu plan` does that)"
+            "speedup not known: there are too few plain steps to compare with, and no measured "
+            "passes as wide as these (`spec-cpu plan --max-k K` measures them)"
         )
         return
     yield (
@@ -91,7 +91,7 @@ def _part(name: str, drafter: DrafterStats, stats: Stats) -> str:
 def _advice(stats: Stats) -> Iterator[str]:
     if stats.speedup is None or stats.speedup >= _WORTH or stats.c is None:
         return
-    if stats.draft < _FREE * stats.decode:
+    if stats.draft < _FREE * stats.decode or stats.speedup >= 1:
         yield "Drafting brought little here: too few tokens were accepted for what a pass costs."
         return
     verify = (
