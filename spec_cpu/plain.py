@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from spec_cpu.cost import Costs
 from spec_cpu.decode import Cycle
@@ -53,12 +53,7 @@ class PlainTime:
 
     def begin(self, costs: Costs | None) -> None:
         """Another answer begins."""
-        seconds = self._seconds
-        self._before += seconds or 0.0
-        if seconds is None:
-            self._untold += self._tokens
-        else:
-            self._told += self._tokens
+        self._before, self._told, self._untold = self._so_far
         self.costs, self._drafted = costs, None
         self._tokens, self._given = 0, 0.0
         self._plain, self._steady = _Observed(), _Observed()
@@ -77,11 +72,10 @@ class PlainTime:
     def merge(self, other: PlainTime) -> None:
         """Add what another followed."""
         self.begin(self.costs)
-        ended = replace(other)
-        ended.begin(other.costs)
-        self._before += ended._before
-        self._told += ended._told
-        self._untold += ended._untold
+        seconds, told, untold = other._so_far
+        self._before += seconds
+        self._told += told
+        self._untold += untold
 
     def _pass(self, n: int, context: int) -> float:
         return self.costs.pass_at(n, context) if self.costs else 1.0
@@ -92,12 +86,18 @@ class PlainTime:
 
         Answers that tell nothing are taken to be like the others.
         """
-        now = self._seconds
-        told = self._told + (0 if now is None else self._tokens)
-        untold = self._untold + (self._tokens if now is None else 0)
+        seconds, told, untold = self._so_far
         if not told:
             return None if untold else 0.0
-        return (self._before + (now or 0.0)) * (told + untold) / told
+        return seconds * (told + untold) / told
+
+    @property
+    def _so_far(self) -> tuple[float, int, int]:
+        """Seconds for the answers that told, this one included, their tokens, and the others'."""
+        now = self._seconds
+        if now is None:
+            return self._before, self._told, self._untold + self._tokens
+        return self._before + now, self._told + self._tokens, self._untold
 
     @property
     def _seconds(self) -> float | None:

@@ -174,7 +174,8 @@ class Schedules:
     def known(self) -> Costs | None:
         """Costs known to the session or the disk; None where they were never measured."""
         if self.costs is None and not self._recalibrate:
-            self._set_costs(self._cache.read(1))
+            costs = self._cache.read(1)
+            self.costs = None if costs is None else self._windowed(costs)
         return self.costs
 
     def measured(self, max_width: int, token: int, progress: MeasureProgress | None) -> Costs:
@@ -192,13 +193,12 @@ class Schedules:
             progress=progress,
         )
         self._notify(notice)
-        self._set_costs(costs)
-        return costs if self.costs is None else self.costs
+        self.costs = self._windowed(costs)
+        return self.costs
 
-    def _set_costs(self, costs: Costs | None) -> None:
+    def _windowed(self, costs: Costs) -> Costs:
         """With the window of this session's draft, which the file does not know."""
-        window = self._draft.window if self._draft else None
-        self.costs = None if costs is None else replace(costs, draft_window=window)
+        return replace(costs, draft_window=self._draft.window if self._draft else None)
 
     @property
     def _cache(self) -> CostCache:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib.util
 import json
 import math
 import os
@@ -13,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gguf
 import llama_cpp
 import numpy as np
 import pytest
+from bench_module import load_bench
 
 from spec_cpu import load, theory
 from spec_cpu.errors import UsageError
@@ -29,24 +28,11 @@ from spec_cpu.llama.quantize import FORMATS
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.vocab import check_same_vocabulary
 
-
-def _load(name: str) -> ModuleType:
-    """A module of bench/, which is no package."""
-    path = Path(__file__).parents[1] / "bench" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-files = _load("shape_files")
-passes = _load("shape_passes")
-cells = _load("shape_cells")
-tables = _load("shape_tables")
-shapes = _load("shapes")
+files = load_bench("shape_files")
+passes = load_bench("shape_passes")
+cells = load_bench("shape_cells")
+tables = load_bench("shape_tables")
+shapes = load_bench("shapes")
 
 PARAMETERS = {  # as the models' publishers count them, and llama.cpp loads them
     "llama-3.1-8b": 8_030_261_248,

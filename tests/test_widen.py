@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import gguf
 import numpy as np
 import pytest
 import tiny
+from bench_module import load_bench
 
 from spec_cpu.errors import UsageError
 from spec_cpu.llama.context import Context
@@ -22,20 +20,7 @@ from spec_cpu.logits import Logits
 TOKENS = [tiny.BOS, 5, 8, 13, 21, 4, 9]
 PROMPT = "Explain how a sailing boat can move against the wind."
 
-
-def _load(name: str) -> ModuleType:
-    """A module of bench/, which is no package."""
-    path = Path(__file__).parents[1] / "bench" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-widen = _load("widen")
+widen = load_bench("widen")
 
 
 @pytest.fixture(scope="module")
