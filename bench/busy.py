@@ -24,9 +24,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spec_cpu import defaults, machine
-from spec_cpu.catalog import load_catalog
-from spec_cpu.fetch import resolve
+from spec_cpu import defaults
+from spec_cpu.machine import hardware
+from spec_cpu.models.catalog import load_catalog
+from spec_cpu.models.fetch import resolve
 
 PROMPT = "Explain how a sailing boat can move against the wind."
 TOKENS = 64
@@ -75,7 +76,7 @@ def main() -> None:
             for condition, others in conditions(arm, arguments.limit).items():
                 with others():
                     arm.speeds[condition].append(timed(arm, arguments.limit))
-    print(f"{machine.processor()}, {os.cpu_count()} processors, {arguments.runs} runs\n")
+    print(f"{hardware.processor()}, {os.cpu_count()} processors, {arguments.runs} runs\n")
     print(table(arms))
 
 
@@ -90,7 +91,7 @@ def all_arms(arguments: argparse.Namespace) -> Iterator[Arm]:
         yield Arm(name, lambda n, options=options: [*options, "-n", str(n), PROMPT], of_ours)
     if arguments.llama_cpp is not None:
         program = [str(arguments.llama_cpp / "llama-bench"), "-m", target, "-p", "0", "-r", "1"]
-        program += ["-t", str(machine.usable_cores()), "-o", "json"]
+        program += ["-t", str(hardware.usable_cores()), "-o", "json"]
         yield Arm("llama-bench", lambda n: [*program, "-n", str(n)], of_llama_bench)
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.benchmark import PLAIN, Prompt, read_prompts, run
-from spec_cpu.results import OVERALL, Result, summarize
-from spec_cpu.sampling import SamplingParams
+from spec_cpu.bench.arms import PLAIN, Prompt, read_prompts, run
+from spec_cpu.bench.results import OVERALL, Result, summarize
+from spec_cpu.sampling.pipeline import SamplingParams
 
 PROMPTS = Path(__file__).parent / "prompts.jsonl"
 

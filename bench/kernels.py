@@ -31,13 +31,13 @@ import llama_cpp
 import numpy as np
 from scipy.special import softmax
 
-from spec_cpu import machine
 from spec_cpu.kernels.isa import VARIABLE
 from spec_cpu.kernels.ready import ready
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.quantize import FORMATS
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.machine import hardware
 
 FORMATS_TO_TRY = "Q4_0,Q4_K_S,Q4_K_M,Q8_0,Q6_K,Q5_K_S,Q4_1,Q5_0,F16,BF16"
 WIDTHS = (1, 2, 4, 8)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def compare(arguments: argparse.Namespace) -> None:
-    print(f"{arguments.model.name}, {machine.processor()}, {arguments.isa or 'its best set'}\n")
+    print(f"{arguments.model.name}, {hardware.processor()}, {arguments.isa or 'its best set'}\n")
     header = ["format", *(f"{n} tokens" for n in WIDTHS), f"prompt of {PROMPT}"]
     header += [*(f"V({n})" for n in WIDTHS[1:]), "GB/s at 1", "GMAC/s at 8"]
     header += ["TV", "TV of stock"] * arguments.total_variation
@@ -144,7 +144,7 @@ def answer(file: Path, *, with_ours: bool) -> None:
         info = {"bytes": model.info.bytes, "parameters": model.info.parameters}
         print(json.dumps(info), flush=True)
         # The other side waits, but looks busy: the number of threads is not left to that.
-        threads = machine.threads(None)
+        threads = hardware.threads(None)
         with Context(model, n_ctx=1024, max_outputs=max(WIDTHS), threads=threads) as context:
             sequence = KVSequence(context)
             sequence.prefill(list(range(100, 100 + DEPTH)))
@@ -226,7 +226,7 @@ def next_token(model: Model, *, flash: bool) -> list[np.ndarray]:
     prompts = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
     texts = [record["turns"][0] if "turns" in record else record["prompt"] for record in prompts]
     rows = []
-    threads = machine.threads(None)
+    threads = hardware.threads(None)
     with attention(flash), Context(model, n_ctx=1024, max_outputs=8, threads=threads) as context:
         sequence = KVSequence(context)
         for text in texts[:: len(texts) // TV_PROMPTS][:TV_PROMPTS]:

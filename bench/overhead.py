@@ -27,15 +27,15 @@ import numpy as np
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.catalog import load_catalog
-from spec_cpu.fetch import resolve
+from spec_cpu.cycle.verify import verify_block
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.logits import Logits
-from spec_cpu.sampling import Distribution, Pipeline, SamplingParams
+from spec_cpu.models.catalog import load_catalog
+from spec_cpu.models.fetch import resolve
+from spec_cpu.sampling.logits import Logits
+from spec_cpu.sampling.pipeline import Distribution, Pipeline, SamplingParams
 from spec_cpu.session import Session
-from spec_cpu.verify import verify_block
 
 PROMPT = "Explain how a sailing boat can move against the wind."
 TOKENS = 128

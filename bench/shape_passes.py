@@ -21,12 +21,12 @@ from time import perf_counter
 
 import numpy as np
 
-from spec_cpu import machine
 from spec_cpu.kernels.build import build
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.kernels import load_kernels
 from spec_cpu.llama.model import STOCK, Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.machine import hardware
 
 DRAFT_STEPS = 2  # between two passes of the target
 IN_A_ROW = 2  # passes of a width: the first builds the graph
@@ -81,7 +81,7 @@ def resident_bytes() -> int:
 
 def opened(path: Path, library: Path | None, n_ctx: int, stack: ExitStack) -> KVSequence:
     model = stack.enter_context(Model(path, kernels=library))
-    context = Context(model, n_ctx=n_ctx, threads=machine.threads(None))
+    context = Context(model, n_ctx=n_ctx, threads=hardware.threads(None))
     return KVSequence(stack.enter_context(context))
 
 

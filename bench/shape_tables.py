@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from shape_cells import ENGINES, OURS, STOCK, Cell, RandomModel
 
-from spec_cpu import machine, theory
+from spec_cpu.costs import theory
+from spec_cpu.machine import hardware
 
 WIDTHS = tuple(range(1, 10))
 SHORT_PROMPT, LONG_PROMPT = 256, 2000
@@ -23,7 +24,7 @@ def tables(models: Sequence[RandomModel], folder: Path) -> list[str]:
         "memory (at most)",
         "load",
     ]
-    machine_line = f"{machine.processor()}, {folder.name}, {machine.threads(None)} threads"
+    machine_line = f"{hardware.processor()}, {folder.name}, {hardware.threads(None)} threads"
     lines = [machine_line, "", *head(header)]
     for model in models:
         for name in ENGINES:

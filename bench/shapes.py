@@ -10,7 +10,7 @@ kernels, with llama.cpp's, and with ik_llama.cpp's where --ik names the folder o
 Each engine runs in a process of its own, one after the other, round by round. What was measured is
 kept in --state, a file for each model and engine: an interrupted run goes on where it ended, and a
 cell whose file is deleted is measured anew. `table` shows the (lower) medians over the rounds of
-each round's best, and what the formulas of `spec_cpu.theory` make of them for acceptances that are
+each round's best, and what the formulas of `costs.theory` make of them for acceptances that are
 assumed.
 
 --isa chooses a lesser instruction set for our kernels (as SPEC_CPU_ISA does). What runs beside them
@@ -40,9 +40,9 @@ from shape_files import BASE, SHAPES
 from shape_passes import IN_A_ROW
 from shape_tables import LONG_PROMPT, SHORT_PROMPT, WIDTHS, tables
 
-from spec_cpu import machine
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.kernels import isa
+from spec_cpu.machine import hardware
 
 ROOT = Path(__file__).parents[1]
 WORKER = Path(__file__).with_name("shape_passes.py")
@@ -187,7 +187,7 @@ class LlamaBench:
         lengths = [*(WIDTHS * sweeps(file)), prompt] if short else [prompt]
         command = [str(self.program), "-m", str(file), "-p", ",".join(map(str, lengths))]
         command += ["-n", "0", "-r", str(IN_A_ROW if short else 1), "-w", "0"]
-        command += ["-rtr", "1", "-t", str(machine.threads(None)), "-o", "json"]
+        command += ["-rtr", "1", "-t", str(hardware.threads(None)), "-o", "json"]
         start = perf_counter()
         said, peak = output(command, {})
         seconds = perf_counter() - start

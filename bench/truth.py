@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.catalog import load_catalog
-from spec_cpu.sampling import SamplingParams
-from spec_cpu.stats import Stats
+from spec_cpu.answer.stats import Stats
+from spec_cpu.models.catalog import load_catalog
+from spec_cpu.sampling.pipeline import SamplingParams
 
 QUESTIONS = (
     "What is a rainbow?",

@@ -14,22 +14,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spec_cpu.answer.stats import Stats as Stats
+    from spec_cpu.answer.steps import Step as Step
     from spec_cpu.errors import SpecCpuError as SpecCpuError
     from spec_cpu.loading import load as load
-    from spec_cpu.sampling import SamplingParams as SamplingParams
+    from spec_cpu.sampling.pipeline import SamplingParams as SamplingParams
     from spec_cpu.session import Session as Session
-    from spec_cpu.stats import Stats as Stats
-    from spec_cpu.steps import Step as Step
 
 __version__ = "0.1.0"
 __all__ = ["SamplingParams", "Session", "SpecCpuError", "Stats", "Step", "load"]
 
 _HOMES = {
-    "SamplingParams": "sampling",
+    "SamplingParams": "sampling.pipeline",
     "Session": "session",
     "SpecCpuError": "errors",
-    "Stats": "stats",
-    "Step": "steps",
+    "Stats": "answer.stats",
+    "Step": "answer.steps",
     "load": "loading",
 }
 

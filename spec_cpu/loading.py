@@ -8,25 +8,26 @@ from pathlib import Path
 from time import perf_counter
 from typing import get_args
 
-from spec_cpu import defaults, machine
+from spec_cpu import defaults
 from spec_cpu.arguments import FILE, FLAG, FUNCTION, TEXT, WHOLE, Kind, check_seed, expanded, paths
+from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter, Shape
+from spec_cpu.draft.load import head_drafter, model_drafters
+from spec_cpu.draft.names import Drafts, read_drafts
 from spec_cpu.draft.ngram import NgramDrafter
-from spec_cpu.drafters import head_drafter, model_drafters
-from spec_cpu.drafts import Drafts, read_drafts
 from spec_cpu.errors import UsageError
-from spec_cpu.fetch import resolve
 from spec_cpu.heads.file import is_head, read_head
-from spec_cpu.heads.medusa_file import MedusaHead
+from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
-from spec_cpu.lookup import read_references
+from spec_cpu.machine import hardware
+from spec_cpu.models.fetch import resolve
 from spec_cpu.progress import Progress
-from spec_cpu.sampling import SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.session import Session
-from spec_cpu.verify import RULES
+from spec_cpu.text.references import read_references
 
 _DRAFT = Kind(
     "a name or a path (a str or a Path), Drafts, or None",
@@ -159,7 +160,7 @@ def _threads(asked: int | None, seed: int | None) -> int | None:
 
     llama.cpp's attention adds up a long context in another order on another number of threads.
     """
-    return asked if seed is None else machine.threads(asked)
+    return asked if seed is None else hardware.threads(asked)
 
 
 def _shape(shape: str, sampling: SamplingParams) -> Shape:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from spec_cpu.cost_measure import MeasureProgress
-    from spec_cpu.llama.sequence import PrefillProgress
 
 Progress = Callable[[str, int, int | None], None]
 """Told (what is being done, how much is done, out of how much; None: it is not known)."""
+
+PrefillProgress = Callable[[int, int], None]
+"""Told (tokens evaluated, tokens in all) after each batch of a prompt."""
+
+MeasureProgress = Callable[[float, float], None]
+"""Told (seconds spent, seconds allowed)."""
 
 
 def of_tokens(progress: Progress | None, label: str) -> PrefillProgress | None:

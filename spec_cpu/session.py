@@ -11,27 +11,27 @@ from types import TracebackType
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.answer.stats import DrafterStats, Stats
+from spec_cpu.answer.steps import Finish, Step, steps
 from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_seed, texts
-from spec_cpu.cost import Costs
-from spec_cpu.decode import cycles
+from spec_cpu.costs.costs import Costs
+from spec_cpu.cycle.decode import cycles
+from spec_cpu.cycle.drafting import Drafting
+from spec_cpu.cycle.prefill import read_prompt
+from spec_cpu.cycle.scheduling import Schedules
+from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter, Shape
-from spec_cpu.drafting import Drafting
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.logits import RowOps
 from spec_cpu.progress import Progress, of_seconds
-from spec_cpu.reading import read_prompt
-from spec_cpu.rendering import Rendered, render
-from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.scheduling import Schedules
-from spec_cpu.stats import DrafterStats, Stats
-from spec_cpu.steps import Finish, Step, steps
-from spec_cpu.text import TextStream
+from spec_cpu.sampling.logits import RowOps
+from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
+from spec_cpu.text.rendering import Rendered, render
+from spec_cpu.text.streaming import TextStream
 from spec_cpu.turns import Turns
-from spec_cpu.verify import RULES
 
 _NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tiny
 
-from spec_cpu.fetch import resolve
 from spec_cpu.llama.model import Model
+from spec_cpu.models.fetch import resolve
 
 # Tests ask for the kernels that they mean; and timing every tiny model both ways takes its time.
 os.environ["SPEC_CPU_KERNELS"] = "off"
@@ -53,3 +53,9 @@ def tiny_target(models: Path) -> Path:
 def tiny_draft(models: Path) -> Path:
     """A relative of `tiny_target`: it often guesses right."""
     return tiny.write_llama(models / "draft.gguf", n_vocab=320, n_ctx=2048, scale=3, noise=0.15)
+
+
+@pytest.fixture(scope="session")
+def target(models: Path) -> Path:
+    """A target to write heads for."""
+    return tiny.write_llama(models / "headless.gguf", n_vocab=32, n_embd=64)

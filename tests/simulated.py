@@ -15,9 +15,9 @@ from math import erf, exp, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.cost import Costs
-from spec_cpu.schedule import Scheduler
-from spec_cpu.schedule_base import Outcome
+from spec_cpu.costs.costs import Costs
+from spec_cpu.cycle.schedule import Scheduler
+from spec_cpu.cycle.schedule_base import Outcome
 
 K = 8
 WIDTHS = np.arange(1, K + 2)

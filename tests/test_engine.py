@@ -14,18 +14,18 @@ import pytest
 import tiny
 from scipy import stats
 
-from spec_cpu.decode import Cycle, cycles
+from spec_cpu.cycle.decode import Cycle, cycles
+from spec_cpu.cycle.drafting import Drafting
+from spec_cpu.cycle.pinned import Pinned
+from spec_cpu.cycle.prefill import read_prompt
+from spec_cpu.cycle.schedule_base import Schedule
+from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter
 from spec_cpu.draft.model import ModelDrafter
-from spec_cpu.drafting import Drafting
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.pinned import Pinned
-from spec_cpu.reading import read_prompt
-from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.verify import RULES
+from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 N_VOCAB = 8
 SAMPLES = 5_000

@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.heads.eagle_file import EagleWeights, write_eagle
+from spec_cpu.heads.eagle import EagleWeights, write_eagle
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.model import Model
 

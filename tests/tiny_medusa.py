@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from spec_cpu.heads.identity import HeadTarget
-from spec_cpu.heads.medusa_file import MedusaWeights, write_medusa
+from spec_cpu.heads.medusa import MedusaWeights, write_medusa
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import find_tensor
 

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 
+from spec_cpu.answer.steps import Step
 from spec_cpu.progress import Progress
 from spec_cpu.session import Session
-from spec_cpu.steps import Step
-from spec_cpu.text import Piece
+from spec_cpu.text.streaming import Piece
 from spec_cpu_cli.interrupt import Interrupt
 from spec_cpu_cli.live import AnswerView
 from spec_cpu_cli.progress import progress_bar

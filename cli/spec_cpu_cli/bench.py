@@ -19,10 +19,10 @@ from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import options as opt
 
 if TYPE_CHECKING:
-    from spec_cpu.benchmark import Pin, Prompt, Round
-    from spec_cpu.cost import Costs
-    from spec_cpu.rivals import Setting
-    from spec_cpu.sampling import SamplingParams
+    from spec_cpu.bench.arms import Pin, Prompt, Round
+    from spec_cpu.bench.rivals import Setting
+    from spec_cpu.costs.costs import Costs
+    from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu.session import Session
     from spec_cpu_cli.bench_report import Report
 
@@ -141,9 +141,9 @@ def bench(
     A speedup is the median of the ratios to plain decoding of the same turn, with a bootstrap
     interval, by category and overall. Ctrl-C prints what there is.
     """
-    from spec_cpu.benchmark import PLAIN, read_prompts
-    from spec_cpu.rivals import check_rivals
-    from spec_cpu.sampling import SamplingParams
+    from spec_cpu.bench.arms import PLAIN, read_prompts
+    from spec_cpu.bench.rivals import check_rivals
+    from spec_cpu.sampling.pipeline import SamplingParams
 
     choice = opt.choose_models(target, draft, pair)
     if not choice.drafts:
@@ -259,7 +259,7 @@ def _reports(
 
 
 def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) -> Report:
-    from spec_cpu import results
+    from spec_cpu.bench import results
     from spec_cpu_cli.bench_report import Report
 
     if not session.drafters:
@@ -296,7 +296,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
 
 
 def _setting(session: Session, draft: Path | None, asked: _Asked, temperature: float) -> Setting:
-    from spec_cpu.rivals import DRAFT_TOKENS, Setting
+    from spec_cpu.bench.rivals import DRAFT_TOKENS, Setting
 
     return Setting(
         target=session.target.path,
@@ -311,8 +311,8 @@ def _setting(session: Session, draft: Path | None, asked: _Asked, temperature: f
 
 def _measure(session: Session, asked: _Asked, setting: Setting, *, show: bool) -> _Measured:
     """What passes cost, then round after round. Ctrl-C ends it; KeyboardInterrupt: before any."""
-    from spec_cpu.benchmark import run
-    from spec_cpu.rivals import open_rivals
+    from spec_cpu.bench.arms import run
+    from spec_cpu.bench.rivals import open_rivals
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 

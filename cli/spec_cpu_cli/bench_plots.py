@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spec_cpu.results import Speedup
+from spec_cpu.bench.results import Speedup
 from spec_cpu_cli.bench_report import Report
 from spec_cpu_cli.plots import figure
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spec_cpu.cost import Costs
-from spec_cpu.results import OVERALL, Comparison, Result, Speedup, SweepPoint, most_used
+from spec_cpu.bench.results import OVERALL, Comparison, Result, Speedup, SweepPoint, most_used
+from spec_cpu.costs.costs import Costs
 
 _BAR_WIDTH = 30
 _SHOWN_WIDTHS = (2, 5, 9)

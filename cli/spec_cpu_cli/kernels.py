@@ -39,11 +39,11 @@ def build(
 @app.command()
 def status() -> None:
     """Say whether they can be used here, where they are, and what runs each format."""
-    from spec_cpu import machine
     from spec_cpu.kernels import isa
     from spec_cpu.kernels.build import find_build
+    from spec_cpu.machine import hardware
 
-    print(f"processor  {machine.processor()}")
+    print(f"processor  {hardware.processor()}")
     print(f"sets       {', '.join(each.name for each in isa.available()) or 'none'}")
     try:
         found = find_build()

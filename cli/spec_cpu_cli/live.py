@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from spec_cpu.stats import Stats
-from spec_cpu.text import Origin, Piece
+from spec_cpu.answer.stats import Stats
+from spec_cpu.text.streaming import Origin, Piece
 from spec_cpu_cli.report import live_line
 
 _TINTS: dict[Origin, Style] = {

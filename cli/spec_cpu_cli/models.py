@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from spec_cpu.catalog import Catalog, Model, Pair
+    from spec_cpu.models.catalog import Catalog, Model, Pair
 
 app = typer.Typer(help="The catalogue of models: list, show, pull.", no_args_is_help=True)
 
@@ -27,7 +27,7 @@ _PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is fold
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models and pairs of the catalogue."""
-    from spec_cpu.catalog import load_catalog, user_file
+    from spec_cpu.models.catalog import load_catalog, user_file
 
     catalog = load_catalog()
     if as_json:
@@ -49,7 +49,7 @@ def show(
     name: Annotated[str, typer.Argument(help="A model or a pair.")], as_json: Json = False
 ) -> None:
     """Show one model or pair in full."""
-    from spec_cpu.catalog import load_catalog
+    from spec_cpu.models.catalog import load_catalog
 
     record = _record(_find(load_catalog(), name))
     if as_json:
@@ -62,7 +62,7 @@ def show(
 @app.command()
 def pull(names: Annotated[list[str], typer.Argument(help="Models or pairs.")]) -> None:
     """Fetch models, or both models of a pair, that are not here yet."""
-    from spec_cpu.fetch import fetch
+    from spec_cpu.models.fetch import fetch
     from spec_cpu_cli.progress import download_progress
 
     for model in _models_of(names):
@@ -74,8 +74,8 @@ def pull(names: Annotated[list[str], typer.Argument(help="Models or pairs.")]) -
 @app.command()
 def path(name: Annotated[str, typer.Argument(help="A model.")]) -> None:
     """Print the path of a model that is here; nothing is fetched."""
-    from spec_cpu.catalog import load_catalog
-    from spec_cpu.fetch import local_path
+    from spec_cpu.models.catalog import load_catalog
+    from spec_cpu.models.fetch import local_path
 
     file = local_path(load_catalog().model(name))
     if file is None:
@@ -84,7 +84,7 @@ def path(name: Annotated[str, typer.Argument(help="A model.")]) -> None:
 
 
 def _find(catalog: Catalog, name: str) -> Model | Pair:
-    from spec_cpu.catalog import unknown_name
+    from spec_cpu.models.catalog import unknown_name
 
     found = catalog.models.get(name) or catalog.pairs.get(name)
     if found is None:
@@ -94,7 +94,7 @@ def _find(catalog: Catalog, name: str) -> Model | Pair:
 
 def _models_of(names: Iterable[str]) -> list[Model]:
     """The models behind names of models and pairs, each once."""
-    from spec_cpu.catalog import Pair, load_catalog
+    from spec_cpu.models.catalog import Pair, load_catalog
 
     catalog = load_catalog()
     wanted: dict[str, Model] = {}
@@ -107,8 +107,8 @@ def _models_of(names: Iterable[str]) -> list[Model]:
 
 def _record(entry: Model | Pair) -> dict[str, Any]:
     """An entry as plain values; for a model also where it is here, or None."""
-    from spec_cpu.catalog import Pair
-    from spec_cpu.fetch import local_path
+    from spec_cpu.models.catalog import Pair
+    from spec_cpu.models.fetch import local_path
 
     record = asdict(entry)
     if isinstance(entry, Pair):
@@ -142,7 +142,7 @@ def _console() -> Console:
 def _model_table(models: Iterable[Model]) -> Table:
     from rich.table import Table
 
-    from spec_cpu.fetch import local_path
+    from spec_cpu.models.fetch import local_path
 
     table = Table("model", box=None, pad_edge=False)
     table.columns[0].no_wrap = True

@@ -13,11 +13,11 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import expanded
-from spec_cpu.drafts import Drafts, read_drafts
+from spec_cpu.draft.names import Drafts, read_drafts
 from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
-    from spec_cpu.sampling import SamplingParams
+    from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu.session import Session
 
 
@@ -217,7 +217,7 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
     if target is None:
         if drafts.model is not None and pair is None:
             raise UsageError("--draft needs a --target to draft for")
-        from spec_cpu.catalog import load_catalog
+        from spec_cpu.models.catalog import load_catalog
 
         chosen = load_catalog().pair(defaults.PAIR if pair is None else pair)
         # What is looked up beside the pair's draft costs next to nothing.
@@ -255,7 +255,7 @@ def sampling_params(
     logit_bias: Sequence[str] | None,
 ) -> SamplingParams:
     """The sampling flags as the library takes them. Raises UsageError for a bad one."""
-    from spec_cpu.sampling import SamplingParams
+    from spec_cpu.sampling.pipeline import SamplingParams
 
     return SamplingParams(
         temperature=temp,
@@ -301,9 +301,9 @@ def open_session(
     """Fetch and load the chosen models, with bars for both if `progress` is set."""
     if lookup and not choice.drafts.ngram:
         raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
-    from spec_cpu.fetch import resolve
     from spec_cpu.llama import log
     from spec_cpu.loading import load
+    from spec_cpu.models.fetch import resolve
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import download_progress, progress_bar
 

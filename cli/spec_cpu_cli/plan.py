@@ -17,7 +17,7 @@ from spec_cpu_cli import options as opt
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from spec_cpu.plan import Plan
+    from spec_cpu.costs.plan import Plan
 
 _BAR_WIDTH = 40
 
@@ -55,8 +55,8 @@ def plan(
 
     Measures what passes cost; nothing is generated. What was measured is kept for later runs.
     """
-    from spec_cpu.plan import make_plan
-    from spec_cpu.sampling import SamplingParams
+    from spec_cpu.costs.plan import make_plan
+    from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu_cli.answer import say
     from spec_cpu_cli.plots import check_file
     from spec_cpu_cli.progress import progress_bar

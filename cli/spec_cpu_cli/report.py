@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.session import Session
-from spec_cpu.stats import DrafterStats, Stats
 
 _FREE = 0.05  # a draft that takes a smaller share of the time is not what is in the way
 _WORTH = 1.05  # a speedup below this is not called one

@@ -18,9 +18,9 @@ from spec_cpu_cli import options as opt
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from spec_cpu.heads.measure import Evaluation
-    from spec_cpu.heads.recipe import Tick
-    from spec_cpu.heads.work import Asked, Work
+    from spec_cpu.train.measure import Evaluation
+    from spec_cpu.train.recipe import Tick
+    from spec_cpu.train.work import Asked, Work
 
 _STEPS = ("generate", "train", "evaluate")
 _EVALUATE_SHARE = 0.03  # of the hours, at each temperature
@@ -141,7 +141,7 @@ def _check_installed() -> None:
 def _check_options(out: Path, kind: str | None, only: str | None, quantization: str) -> None:
     """Find out, before anything is generated, whether a head can be made and written."""
     from spec_cpu.heads.container import QUANTIZATIONS
-    from spec_cpu.heads.learner import check_kind
+    from spec_cpu.train.learner import check_kind
     from spec_cpu_cli.plots import check_folder
 
     if kind is not None:
@@ -168,17 +168,17 @@ def _asked(
     prompts: Path | None,
     epochs: float | None,
 ) -> Asked:
-    from spec_cpu.benchmark import read_prompts
-    from spec_cpu.heads.work import Asked
+    from spec_cpu.bench.arms import read_prompts
+    from spec_cpu.train.work import Asked
 
     turns = None if prompts is None else [list(one.turns) for one in read_prompts(prompts)]
     return Asked(kind, seed, vocabulary, hours, tokens, turns, epochs)
 
 
 def _target(name: str | None, *, verbose: bool, show: bool) -> Path:
-    from spec_cpu.fetch import resolve
     from spec_cpu.llama import log
     from spec_cpu.llama.gguf import check_model_file
+    from spec_cpu.models.fetch import resolve
     from spec_cpu_cli.progress import download_progress
 
     if name is None:
@@ -191,8 +191,8 @@ def _target(name: str | None, *, verbose: bool, show: bool) -> Path:
 
 
 def _work(folder: Path, target: Path, asked: Asked) -> Work:
-    from spec_cpu.heads.work import open_work
     from spec_cpu.llama.model import Model
+    from spec_cpu.train.work import open_work
 
     return open_work(folder, target.name, Model.fingerprint_of(target), asked)
 
@@ -209,7 +209,7 @@ def _run(
     show: bool,
 ) -> Evaluation | None:
     """The steps, or the one that is asked for."""
-    from spec_cpu.heads import measure, recipe
+    from spec_cpu.train import measure, recipe
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.training_view import training_view
 

@@ -14,7 +14,7 @@ from spec_cpu_cli.progress import Report
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from spec_cpu.heads.recipe import Tick
+    from spec_cpu.train.recipe import Tick
 
 _PAUSE = 60.0  # seconds between two lines
 

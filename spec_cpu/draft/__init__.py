@@ -1,0 +1,4 @@
+"""Who proposes: a file for each source of drafts, all behind the Protocol in `base`.
+
+`tree` is what they propose, `names` what a person calls them, `load` makes them.
+"""

@@ -7,16 +7,43 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from spec_cpu.cost_measure import DraftPasses
-from spec_cpu.llama.context import Rows
+from spec_cpu.cycle.schedule_base import Schedule
+from spec_cpu.draft.tree import TokenTree
+from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import PrefillProgress
-from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import TokenTree
+from spec_cpu.progress import PrefillProgress
+from spec_cpu.sampling.pipeline import Pipeline
 
 Shape = Literal["chain", "tree"]
 """A chain of tokens that are drawn one after the other, or a tree of tokens that are chosen."""
+
+
+class DraftPasses(Protocol):
+    """A draft's passes, to be timed: a `KVSequence`, or what a head feeds in its place.
+
+    Attributes:
+        rereads: tokens that a cycle's first step takes in anew, as it drafted them before.
+    """
+
+    @property
+    def context(self) -> Context: ...
+
+    @property
+    def rereads(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def score(self, tokens: Sequence[int]) -> Rows:
+        """A draft step that takes in all of `tokens`: the logits after the last, at least."""
+        ...
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Take in `tokens`, without logits."""
+        ...
+
+    def truncate(self, n: int) -> None:
+        """Keep the first `n` tokens."""
+        ...
 
 
 class Drafter(Protocol):

@@ -7,10 +7,10 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from spec_cpu.logits import Ids, Logits
-from spec_cpu.sampling import Distribution, Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import TokenTree
+from spec_cpu.cycle.schedule_base import Schedule
+from spec_cpu.draft.tree import TokenTree
+from spec_cpu.sampling.logits import Ids, Logits
+from spec_cpu.sampling.pipeline import Distribution, Pipeline
 
 
 def draw_chain(

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from spec_cpu.cycle.schedule_base import Schedule
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
 from spec_cpu.draft.growth import Follows, Reader, grow, most_fed
 from spec_cpu.draft.head_passes import HeadPasses
+from spec_cpu.draft.tree import ROOT, TokenTree
 from spec_cpu.errors import LogitsError, ModelError
-from spec_cpu.heads.eagle_file import EagleHead
+from spec_cpu.heads.eagle import EagleHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import PrefillProgress
 from spec_cpu.llama.tensors import Tensor
-from spec_cpu.logits import Logits
-from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import ROOT, TokenTree
+from spec_cpu.progress import PrefillProgress
+from spec_cpu.sampling.logits import Logits
+from spec_cpu.sampling.pipeline import Pipeline
 
 _WINDOW = 32  # rows of the text that it reads where it has not followed along
 

@@ -18,11 +18,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
+from spec_cpu.cycle.schedule_base import Schedule
+from spec_cpu.draft.tree import ROOT, Paths, TokenTree
 from spec_cpu.llama.context import Rows
-from spec_cpu.logits import Ids, Logits
-from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import ROOT, Paths, TokenTree
+from spec_cpu.sampling.logits import Ids, Logits
+from spec_cpu.sampling.pipeline import Pipeline
 
 Follows = Sequence[tuple[int, float]]
 """The likeliest next tokens and their probabilities, likeliest first."""

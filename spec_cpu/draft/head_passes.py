@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spec_cpu.heads.eagle_file import EagleHead
+from spec_cpu.heads.eagle import EagleHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.kernels import Matrix
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import Tensor
-from spec_cpu.logits import Logits
+from spec_cpu.sampling.logits import Logits
 
 _KEPT_BYTES = 32 * 2**20  # of embeddings that need not be worked out again
 

@@ -10,16 +10,16 @@ from typing import NamedTuple
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.cycle.schedule_base import Schedule
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.draft.tree import ROOT, Paths, TokenTree
 from spec_cpu.errors import LogitsError, ModelError
-from spec_cpu.heads.medusa_file import MedusaHead
+from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import PrefillProgress
-from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import ROOT, Paths, TokenTree
+from spec_cpu.progress import PrefillProgress
+from spec_cpu.sampling.pipeline import Pipeline
 
 
 class Place(NamedTuple):

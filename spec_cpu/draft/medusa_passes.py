@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spec_cpu.heads.medusa_file import MedusaHead
+from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.kernels import Matrix
 

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spec_cpu.cycle.schedule_base import Schedule
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.chain import draw_chain
 from spec_cpu.draft.growth import Follows, Reader, grow, most_fed
+from spec_cpu.draft.tree import TokenTree
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence, PrefillProgress
-from spec_cpu.logits import Logits
-from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import TokenTree
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.progress import PrefillProgress
+from spec_cpu.sampling.logits import Logits
+from spec_cpu.sampling.pipeline import Pipeline
 
 _FEW = 4  # so many missing tokens are fed one by one, which lets llama.cpp reuse its graph
 _SINKS = 4  # first tokens that stay when the window slides: attention rests on them

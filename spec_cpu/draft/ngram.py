@@ -9,14 +9,15 @@ from heapq import heappop, heappush
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.cycle.schedule_base import Schedule
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.suffix_index import LONGEST, Match, SuffixIndex
+from spec_cpu.draft.tree import TokenTree
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence, PrefillProgress
-from spec_cpu.sampling import Pipeline
-from spec_cpu.schedule_base import Schedule
-from spec_cpu.tree import TokenTree
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.progress import PrefillProgress
+from spec_cpu.sampling.pipeline import Pipeline
 
 _WEAK = 0.1  # chance of being reached and accepted below which a token is not proposed
 _SHORTER = 0.5  # weight of an occurrence for each token that it matches less than the longest

@@ -1,192 +1,182 @@
-"""The network of an EAGLE head, as torch trains it and as llama.cpp will run it."""
+"""An EAGLE head as a file: see `container`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+import numpy as np
 
-QUERIES = 256  # whose scores are held at a time
+from spec_cpu.heads.container import (
+    EAGLE,
+    OUTPUT_NORM,
+    Floats,
+    Ids,
+    Label,
+    Sizes,
+    numbers,
+    read_label,
+    rows_in_8_bits,
+    written,
+)
+from spec_cpu.heads.identity import HeadTarget
+from spec_cpu.llama.tensors import GgufFile
 
 
 @dataclass(frozen=True, slots=True)
-class EagleShape:
-    """Sizes of a head.
+class EagleWeights:
+    """An EAGLE head: a transformer block over (feature, embedding of the next token).
+
+    Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty". The input
+    at position i is `combine_feature @ (feature_scale * f_i) + combine_embedding @
+    (embedding_scale * e(t_{i+1})) + bias`, where f_i is the target's hidden state after its last
+    norm and e the target's own embedding; the logits predict t_{i+2}, and the hidden state after
+    `output_norm` stands for f_{i+1}.
+
+    Matrices are float32 arrays (outputs, inputs); n is the width of head and target. Queries and
+    keys are as llama.cpp's llama models have them: rotation turns adjacent pairs of elements.
 
     Attributes:
-        n_embd: the width of the target's features and of its embeddings.
-        n_vocab: V', the reduced vocabulary.
-        n_head, n_head_kv: attention heads, and those of keys and values.
-        n_ff: the width of the feed-forward part.
-        rope_base, epsilon: of the positions and of the norms.
+        tokens: int32, (V,): the target's id of each output, all different.
+        feature_scale, embedding_scale: (n,): with them all of an input is of the same size, so that
+            8 bits are enough.
+        combine_feature, combine_embedding: (n, n), in 8 bits in the file. bias: (n,).
+        output: (V, n): a row for each of `tokens`.
+        output_norm, attn_norm, ffn_norm: (n,).
+        attn_q, attn_output: (n, n). attn_k, attn_v: (n / n_head * n_head_kv, n).
+        ffn_gate, ffn_up: (n_ff, n). ffn_down: (n, n_ff).
+        n_head, n_head_kv: of queries, and of keys and values.
+        rope_base: of the rotation's frequencies.
+        norm_eps: of the RMS norms.
+        n_ctx: the longest text that it is meant for.
     """
 
-    n_embd: int
-    n_vocab: int
+    tokens: Ids
+    feature_scale: Floats
+    embedding_scale: Floats
+    combine_feature: Floats
+    combine_embedding: Floats
+    bias: Floats
+    output: Floats
+    output_norm: Floats
+    attn_norm: Floats
+    attn_q: Floats
+    attn_k: Floats
+    attn_v: Floats
+    attn_output: Floats
+    ffn_norm: Floats
+    ffn_gate: Floats
+    ffn_up: Floats
+    ffn_down: Floats
     n_head: int
     n_head_kv: int
-    n_ff: int
-    rope_base: float = 10000.0
-    epsilon: float = 1e-5
+    rope_base: float
+    norm_eps: float
+    n_ctx: int
 
-    @property
-    def n_rot(self) -> int:
-        return self.n_embd // self.n_head
+    def __post_init__(self) -> None:
+        n, n_ff, v = len(self.bias), len(self.ffn_up), len(self.tokens)
+        kv = n // self.n_head * self.n_head_kv
+        shapes = {
+            "tokens": (v,),
+            "bias": (n,),
+            "output": (v, n),
+            "attn_k": (kv, n),
+            "attn_v": (kv, n),
+            "ffn_gate": (n_ff, n),
+            "ffn_up": (n_ff, n),
+            "ffn_down": (n, n_ff),
+            **dict.fromkeys(("feature_scale", "embedding_scale"), (n,)),
+            **dict.fromkeys(("output_norm", "attn_norm", "ffn_norm"), (n,)),
+            **dict.fromkeys(("combine_feature", "combine_embedding"), (n, n)),
+            **dict.fromkeys(("attn_q", "attn_output"), (n, n)),
+        }
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name} is {getattr(self, name).shape}, not {shape}")
+        if len(set(self.tokens.tolist())) != v:
+            raise ValueError("a token has two outputs")
 
 
-class Norm(nn.RMSNorm):
-    """In the precision of its weights, whatever comes in: torch fuses no other."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        normed: Tensor = super().forward(x.to(self.weight.dtype))
-        return normed
+_MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+_NORMS = ("attn_norm", "ffn_norm")
+_VECTORS = ("feature_scale", "embedding_scale", "bias")
+_COMBINED = ("combine_feature", "combine_embedding")
 
 
-class EagleNet(nn.Module):
-    """(feature of token i, embedding of token i + 1) -> feature of token i + 1, and what follows.
+def write_eagle(
+    path: Path,
+    weights: EagleWeights,
+    target: HeadTarget,
+    *,
+    quantization: str = "Q8_0",
+    acceptance: Sequence[float] = (),
+    card: str = "",
+) -> None:
+    """Write a head. Needs the package `gguf` (the extra "train").
 
-    One layer as llama.cpp builds it for the architecture `llama`. EAGLE: Li et al. 2024, "EAGLE:
-    Speculative Sampling Requires Rethinking Feature Uncertainty". Trained on its own features as
-    well, as in Zhang et al. 2024, "Learning Harmonized Representations for Speculative Sampling"
-    (HASS), and Li et al. 2025, "EAGLE-3".
+    Outputs are sorted by their token's id: `read_eagle` gives them in that order.
+
+    Args:
+        quantization: of the block's matrices and the output; one of `QUANTIZATIONS`.
+        acceptance, card: see `Label`.
+
+    Raises:
+        UsageError: an unknown quantization.
+        ValueError: the width is not that of `target`, or a token is none of its.
     """
-
-    def __init__(self, shape: EagleShape) -> None:
-        super().__init__()
-        self.shape = shape
-        d, kv = shape.n_embd, shape.n_head_kv * shape.n_rot
-        self.combine = nn.Linear(2 * d, d)
-        self.attn_norm = Norm(d, shape.epsilon)
-        self.attn_qkv = nn.Linear(d, d + 2 * kv, bias=False)
-        self.attn_output = nn.Linear(d, d, bias=False)
-        self.ffn_norm = Norm(d, shape.epsilon)
-        self.ffn_gate_up = nn.Linear(d, 2 * shape.n_ff, bias=False)
-        self.ffn_down = nn.Linear(shape.n_ff, d, bias=False)
-        self.output_norm = Norm(d, shape.epsilon)
-        self.output = nn.Linear(d, shape.n_vocab, bias=False)
-        for layer in (self.attn_output, self.ffn_down):
-            nn.init.normal_(layer.weight, std=0.02 / 2**0.5)
-        for layer in (self.attn_qkv, self.ffn_gate_up, self.combine):
-            nn.init.normal_(layer.weight, std=0.02)
-        nn.init.zeros_(self.combine.bias)
-
-    def forward(self, features: Tensor, embeddings: Tensor, before: list[KeysValues]) -> Tensor:
-        """A step of drafting at every position of a text at once.
-
-        Step s = 1 + len(before) drafts the s-th token after the last known one: it sees true
-        features up to s - 1 tokens back, and the head's own from there on.
-
-        Args:
-            features, embeddings: (B, T, n_embd) scaled as `training` says; row i: the feature of
-                token i, true or the last step's, and the embedding of token i + 1.
-            before: keys and values of the steps before; this step's are added.
-
-        Returns:
-            (B, T, n_embd): the feature of token i + 1, after the last norm.
-        """
-        x = self.combine(torch.cat((features, embeddings), -1))
-        x = x + self.attn_output(self._attention(self.attn_norm(x), before))
-        gate, up = self.ffn_gate_up(self.ffn_norm(x)).chunk(2, -1)
-        x = x + self.ffn_down(functional.silu(gate) * up)
-        hidden: Tensor = self.output_norm(x)
-        return hidden
-
-    def _attention(self, x: Tensor, before: list[KeysValues]) -> Tensor:
-        shape = self.shape
-        batch, length, d = x.shape
-        kv = shape.n_head_kv * shape.n_rot
-        q, k, v = (
-            part.unflatten(-1, (-1, shape.n_rot)).transpose(1, 2)
-            for part in self.attn_qkv(x).split((d, kv, kv), -1)
-        )
-        cos, sin = _angles(length, shape, x.device)
-        q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
-        groups = shape.n_head // shape.n_head_kv
-        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        before.append(KeysValues(k, v))
-        if len(before) == 1:
-            out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            out = _attend_steps(q, before)
-        return out.transpose(1, 2).reshape(batch, length, d)
+    n_embd = len(weights.bias)
+    if n_embd != target.n_embd:
+        raise ValueError(f"the head's width is {n_embd}, the target's {target.n_embd}")
+    sizes = Sizes(
+        n_ff=len(weights.ffn_up),
+        n_head=weights.n_head,
+        n_head_kv=weights.n_head_kv,
+        n_embd_head=n_embd // weights.n_head,
+        rope_base=weights.rope_base,
+        norm_eps=weights.norm_eps,
+        n_ctx=weights.n_ctx,
+    )
+    label = Label(EAGLE, target, weights.tokens, acceptance, card)
+    with written(path, label, sizes, quantization) as head:
+        for name in _VECTORS:
+            head.array(name, getattr(weights, name))
+        for name in _COMBINED:
+            head.in_8_bits(name, getattr(weights, name))
+        head.output(weights.output)
+        head.exact(OUTPUT_NORM, weights.output_norm)
+        for name in _NORMS:
+            head.exact(f"blk.0.{name}.weight", getattr(weights, name))
+        for name in _MATRICES:
+            head.matrix(f"blk.0.{name}.weight", getattr(weights, name))
 
 
 @dataclass(frozen=True, slots=True)
-class KeysValues:
-    """Keys and values of one step of drafting: (B, heads, T, n_rot) each."""
+class EagleHead:
+    """What its file says beside the weights that llama.cpp runs.
 
-    k: Tensor
-    v: Tensor
-
-
-def _attend_steps(q: Tensor, steps: list[KeysValues]) -> Tensor:
-    """Attention of step s: to step 1 at least s - 1 tokens back, to each later step at one token.
-
-    The token that step m stands at, seen from position i in step s, is i - (s - m). Some queries at
-    a time, and their scores anew on the way back: all at once would take gigabytes.
+    Attributes:
+        feature_scale, embedding_scale, bias: float32, (n,). combine_feature, combine_embedding:
+            float32, (n, n). See `EagleWeights`.
     """
-    first, s = steps[0], len(steps)
-    shifted = [_shifted(step, s - m) for m, step in enumerate(steps[1:], start=2)]
-    near_k, near_v = (
-        torch.stack([x.k for x in shifted], -2),
-        torch.stack([x.v for x in shifted], -2),
+
+    path: Path
+    label: Label
+    feature_scale: Floats
+    embedding_scale: Floats
+    combine_feature: Floats
+    combine_embedding: Floats
+    bias: Floats
+
+
+def read_eagle(file: GgufFile) -> EagleHead:
+    """Raises ModelError: no head, a later version, or damaged."""
+    label = read_label(file)
+    n = label.target.n_embd
+    return EagleHead(
+        path=file.path,
+        label=label,
+        **{name: numbers(file, name, np.float32, n) for name in _VECTORS},
+        **{name: rows_in_8_bits(file, name, n, n) for name in _COMBINED},
     )
-    blocks: list[Tensor] = []
-    for begin in range(0, q.shape[2], QUERIES):
-        rows = slice(begin, begin + QUERIES)
-        known = max(1, min(begin + QUERIES, q.shape[2]) - (s - 1))  # tokens that the last one sees
-        blocks.append(
-            checkpoint(
-                _attend,
-                q[:, :, rows],
-                first.k[:, :, :known],
-                first.v[:, :, :known],
-                near_k[:, :, rows],
-                near_v[:, :, rows],
-                begin - (s - 1),
-                use_reentrant=False,
-            )
-        )
-    return torch.cat(blocks, 2)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, near_k: Tensor, near_v: Tensor, last: int) -> Tensor:
-    """Attention of (B, heads, R, n_rot) queries to tokens, and to M more of each one's own.
-
-    Args:
-        k, v: (B, heads, T, n_rot): query i sees those up to `last` + i.
-        near_k, near_v: (B, heads, R, M, n_rot).
-    """
-    far = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(last + 1)
-    scores = (q @ k.transpose(-1, -2)).masked_fill(far, -1e9)
-    near = (q[..., None, :] * near_k).sum(-1)
-    both = torch.cat((scores, near), -1).float() * q.shape[-1] ** -0.5
-    weights = both.softmax(-1).to(q.dtype)
-    out: Tensor = weights[..., : k.shape[2]] @ v
-    return out + (weights[..., k.shape[2] :, None] * near_v).sum(-2)
-
-
-def _shifted(step: KeysValues, n: int) -> KeysValues:
-    """Row i is what stood n rows before it; the first rows, which nothing precedes, are zero."""
-    if n == 0:
-        return step
-    return KeysValues(
-        functional.pad(step.k, (0, 0, n, 0))[:, :, :-n],
-        functional.pad(step.v, (0, 0, n, 0))[:, :, :-n],
-    )
-
-
-def _angles(length: int, shape: EagleShape, device: torch.device) -> tuple[Tensor, Tensor]:
-    powers = torch.arange(0, shape.n_rot, 2, device=device) / shape.n_rot
-    angles = torch.arange(length, device=device)[:, None] / shape.rope_base**powers
-    return angles.cos(), angles.sin()
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions over neighbouring pairs, as llama.cpp does for the architecture `llama`."""
-    even, odd = x.float()[..., 0::2], x.float()[..., 1::2]
-    turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1)
-    return turned.flatten(-2).to(x.dtype)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from spec_cpu.heads.container import MEDUSA, kind_of
-from spec_cpu.heads.eagle_file import EagleHead, read_eagle
-from spec_cpu.heads.medusa_file import MedusaHead, read_medusa
+from spec_cpu.heads.eagle import EagleHead, read_eagle
+from spec_cpu.heads.medusa import MedusaHead, read_medusa
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.tensors import GgufFile
 

@@ -1,126 +1,163 @@
-"""The network of Medusa heads, as torch trains it, and how it drafts in training."""
+"""Medusa heads as a file: see `container`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+import numpy as np
 
-from spec_cpu.heads.batches import Batch
-from spec_cpu.heads.held_out import mixed
+from spec_cpu.heads.container import (
+    MEDUSA,
+    OUTPUT_NORM,
+    Floats,
+    Ids,
+    Label,
+    Sizes,
+    damaged,
+    numbers,
+    read_label,
+    rows_in_8_bits,
+    written,
+)
+from spec_cpu.heads.identity import HeadTarget
+from spec_cpu.llama.tensors import GgufFile
 
-HEADS = 3
-RANKS = 8  # candidates of a head whose accuracy is measured
+_IDLE = 2  # the width of all that llama.cpp's block has and nothing comes of
+_CONTEXT = 32
 
 
 @dataclass(frozen=True, slots=True)
-class MedusaShape:
-    """Sizes of the heads.
-
-    Attributes:
-        n_embd: the width of the target's features.
-        n_vocab: V', the reduced vocabulary.
-        heads: K.
-        epsilon: of the norm.
-    """
-
-    n_embd: int
-    n_vocab: int
-    heads: int = HEADS
-    epsilon: float = 1e-5
-
-
-class MedusaNet(nn.Module):
-    """The feature of token i -> what follows token i + m, for m = 1 .. K.
+class MedusaWeights:
+    """K heads on one feature, each a residual block; they share an output.
 
     Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
-    Heads". Each head is a residual block; the output is one for all. The norm between the two is
-    llama.cpp's, which runs it.
-    """
+    Heads". With x = `scale` * f_i, where f_i is the target's hidden state after its last norm that
+    the token t_{i+1} was drawn from, head m = 1 .. K foretells t_{i+1+m} by
+    `output @ norm(x + silu(blocks[m - 1] @ x + bias[m - 1]))`, norm being the RMS norm with the
+    weights `output_norm`.
 
-    def __init__(self, shape: MedusaShape) -> None:
-        super().__init__()
-        self.shape = shape
-        d = shape.n_embd
-        self.blocks = nn.Linear(d, shape.heads * d)
-        self.output_norm = nn.RMSNorm(d, shape.epsilon)
-        self.output = nn.Linear(d, shape.n_vocab, bias=False)
-        # Nothing is added to the feature at first: each head begins as the target's own output.
-        nn.init.zeros_(self.blocks.weight)
-        nn.init.zeros_(self.blocks.bias)
-
-    def forward(self, features: Tensor) -> Tensor:
-        """What `output` makes each head's logits of.
-
-        Args:
-            features: (..., n_embd) divided by their spread.
-
-        Returns:
-            (..., K, n_embd).
-        """
-        added = functional.silu(self.blocks(features)).unflatten(-1, (self.shape.heads, -1))
-        hidden: Tensor = self.output_norm(features.unsqueeze(-2) + added)
-        return hidden
-
-
-@dataclass(slots=True)
-class MedusaPupil:
-    """Medusa heads in training: a `training.Pupil`.
+    Float32 arrays; n is the width of heads and target.
 
     Attributes:
-        spread: (n_embd,): what features are divided by.
+        tokens: int32, (V,): the target's id of each output, all different.
+        scale, output_norm: (n,).
+        blocks: (K, n, n). bias: (K, n).
+        output: (V, n).
+        norm_eps: of the norm.
+        accuracy: (K, R): the chance that head m's r-th likeliest token is right if the tokens
+            before it are.
     """
 
-    net: MedusaNet
-    spread: Tensor
+    tokens: Ids
+    scale: Floats
+    blocks: Floats
+    bias: Floats
+    output: Floats
+    output_norm: Floats
+    norm_eps: float
+    accuracy: Floats
 
-    @property
-    def output(self) -> nn.Linear:
-        return self.net.output
+    def __post_init__(self) -> None:
+        n, k, v = len(self.scale), len(self.bias), len(self.tokens)
+        shapes = {
+            "tokens": (v,),
+            "blocks": (k, n, n),
+            "bias": (k, n),
+            "output": (v, n),
+            "output_norm": (n,),
+            "accuracy": (k, self.accuracy.shape[-1]),
+        }
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name} is {getattr(self, name).shape}, not {shape}")
+        if len(set(self.tokens.tolist())) != v:
+            raise ValueError("a token has two outputs")
 
-    @property
-    def depth(self) -> int:
-        return self.net.shape.heads
 
-    def draft(self, batch: Batch, depth: int) -> list[Tensor]:
-        """Each head's, where what it foretells follows token i + 1: (B, T, n_embd)."""
-        hidden = self.net(batch.features / self.spread)
-        heads = hidden.unbind(-2)[:depth]
-        length = hidden.shape[1]
-        # Head m says in row i - m + 1 what follows token i + 1.
-        return [functional.pad(h, (0, 0, m, 0))[:, :length] for m, h in enumerate(heads)]
+def write_medusa(
+    path: Path,
+    weights: MedusaWeights,
+    target: HeadTarget,
+    *,
+    quantization: str = "Q8_0",
+    acceptance: Sequence[float] = (),
+    card: str = "",
+) -> None:
+    """Write heads. Needs the package `gguf` (the extra "train").
 
-    def extra_loss(self, hidden: Tensor, next_features: Tensor) -> float:
-        return 0.0
+    llama.cpp's part of it is the norm and the output: nothing comes of its block. The heads' own
+    blocks are in keys, in 8 bits with a scale for each row.
 
-    def accuracy(self, batches: Iterable[Batch], ranks: int = RANKS) -> Tensor:
-        """The chance that head m's r-th likeliest token is right if those before it are.
+    Args:
+        quantization: of the output; one of `QUANTIZATIONS`.
+        acceptance, card: see `Label`.
 
-        That is where the target decodes greedily, and where for each token before it one of the
-        candidates of its head is right.
+    Raises:
+        UsageError: an unknown quantization.
+        ValueError: the width is not that of `target`, or a token is none of its.
+    """
+    n = len(weights.scale)
+    if n != target.n_embd:
+        raise ValueError(f"the heads' width is {n}, the target's {target.n_embd}")
+    sizes = Sizes(
+        n_ff=_IDLE,
+        n_head=1,
+        n_head_kv=1,
+        n_embd_head=_IDLE,
+        rope_base=1e4,
+        norm_eps=weights.norm_eps,
+        n_ctx=_CONTEXT,
+    )
+    label = Label(MEDUSA, target, weights.tokens, acceptance, card)
+    with written(path, label, sizes, quantization) as head:
+        head.array("scale", weights.scale)
+        head.in_8_bits("blocks", weights.blocks.reshape(-1, n))
+        head.array("block_bias", weights.bias.ravel())
+        head.array("accuracy", weights.accuracy.ravel())
+        head.output(weights.output)
+        head.exact(OUTPUT_NORM, weights.output_norm)
+        for name in ("attn_norm", "ffn_norm"):
+            head.exact(f"blk.0.{name}.weight", np.ones(n, np.float32))
+        for name in ("attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"):
+            head.exact(f"blk.0.{name}.weight", np.zeros((_IDLE, n), np.float32))
+        for name in ("attn_output", "ffn_down"):
+            head.exact(f"blk.0.{name}.weight", np.zeros((n, _IDLE), np.float32))
 
-        Returns:
-            (K, ranks) float32.
-        """
-        ranks = min(ranks, self.output.out_features)
-        right = torch.zeros(self.depth, ranks)
-        tried = torch.zeros(self.depth, 1)
-        for batch in batches:
-            found = torch.ones_like(batch.weights, dtype=torch.bool)
-            said = (batch.weights == 1.0) & batch.greedy[:, None]
-            with torch.no_grad(), mixed():
-                hiddens = self.draft(batch, self.depth)
-            for m, hidden in enumerate(hiddens):
-                with torch.no_grad(), mixed():
-                    best = self.output(hidden).topk(ranks, -1).indices
-                is_right = best == batch.ids[..., :1]
-                rows = said & found
-                rows[:, :m] = False
-                right[m] += (is_right & rows[..., None]).sum((0, 1))
-                tried[m] += rows.sum()
-                # Seen from the next token, what was found here is what came before it.
-                found = functional.pad(found & is_right.any(-1), (1, 0))[:, :-1]
-        return right / tried.clamp_min(1.0)
+
+@dataclass(frozen=True, slots=True)
+class MedusaHead:
+    """What their file says beside what llama.cpp runs. See `MedusaWeights`.
+
+    Attributes:
+        scale: float32, (n,).
+        blocks: float32, (K * n, n), one head's rows after the other's. bias: float32, (K * n,).
+        accuracy: float32, (K, R).
+    """
+
+    path: Path
+    label: Label
+    scale: Floats
+    blocks: Floats
+    bias: Floats
+    accuracy: Floats
+
+
+def read_medusa(file: GgufFile) -> MedusaHead:
+    """Raises ModelError: no head, a later version, or damaged."""
+    label = read_label(file)
+    n = label.target.n_embd
+    bias = numbers(file, "block_bias", np.float32)
+    rows = len(bias)
+    accuracy = numbers(file, "accuracy", np.float32)
+    if rows % n or len(accuracy) % (rows // n):
+        raise damaged(file.path, "its heads do not fit its target")
+    return MedusaHead(
+        path=file.path,
+        label=label,
+        scale=numbers(file, "scale", np.float32, n),
+        blocks=rows_in_8_bits(file, "blocks", rows, n),
+        bias=bias,
+        accuracy=accuracy.reshape(rows // n, -1),
+    )

@@ -16,11 +16,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from spec_cpu import machine
+from spec_cpu.cache import cache_dir, locked, staging
 from spec_cpu.errors import KernelsError
-from spec_cpu.fetch.store import cache_dir, locked, staging
 from spec_cpu.kernels import isa as instruction_sets
 from spec_cpu.kernels.isa import InstructionSet
+from spec_cpu.machine import hardware
 from spec_cpu.progress import Progress
 
 _SOURCE = Path(__file__).parent / "native"
@@ -66,7 +66,7 @@ class Build:
             "source": _source_digest(),
             "compiler": self.compiler_version,
             "flags": [*_FLAGS, *self.isa.flags],
-            "processor": [machine.processor(), *machine.instructions()],
+            "processor": [hardware.processor(), *hardware.instructions()],
             _LLAMA_CPP: version(_LLAMA_CPP),
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

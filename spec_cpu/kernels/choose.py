@@ -9,7 +9,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Literal, get_args
 
-from spec_cpu import machine
 from spec_cpu.errors import ContextError, KernelsError, ModelError, UsageError
 from spec_cpu.kernels.build import Build
 from spec_cpu.kernels.ready import ready, said_today
@@ -17,8 +16,9 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.kernels import formats, row_ops
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.logits import NumpyRowOps, RowOps
+from spec_cpu.machine import hardware
 from spec_cpu.progress import Progress
+from spec_cpu.sampling.logits import NumpyRowOps, RowOps
 
 Mode = Literal["auto", "on", "off"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -61,7 +61,7 @@ class Kernels:
         self.notice: str | None = None
         self._mode = mode
         self._fresh = fresh
-        self._threads = machine.threads(threads)
+        self._threads = hardware.threads(threads)
         self._build = None if mode == "off" else self._obtain(progress)
 
     @property
@@ -91,7 +91,7 @@ class Kernels:
         """
         if self._build is None:
             return None
-        available = machine.available_memory()
+        available = hardware.available_memory()
         if available is not None and _PACKED * model.stat().st_size > available:
             self.notice = (
                 f"packed weights of {model.name} do not fit in memory: stock kernels are used"

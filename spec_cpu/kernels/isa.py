@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from spec_cpu import machine
 from spec_cpu.errors import KernelsError, UsageError
+from spec_cpu.machine import hardware
 
 VARIABLE = "SPEC_CPU_ISA"
 
@@ -45,7 +45,7 @@ SETS = (
 
 def available() -> list[InstructionSet]:
     """Those that this processor has, the best first; may be none."""
-    has = set(machine.instructions())
+    has = set(hardware.instructions())
     return [each for each in SETS if each.needs <= has]
 
 
@@ -66,7 +66,7 @@ def choose(name: str | None = None) -> InstructionSet:
     if chosen is None:
         known = ", ".join(each.name for each in SETS)
         raise UsageError(f"no such instruction set: {name}; there are {known}")
-    missing = chosen.needs.difference(machine.instructions())
+    missing = chosen.needs.difference(hardware.instructions())
     if missing:
         names = ", ".join(sorted(missing))
         here_too = ", ".join(each.name for each in available())

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from time import time
 
-from spec_cpu.fetch.store import cache_dir
+from spec_cpu.cache import cache_dir
 from spec_cpu.kernels.build import Build, build, give_up
 from spec_cpu.llama.kernels import UnusableLibraryError, load_kernels
 from spec_cpu.progress import Progress

@@ -12,11 +12,12 @@ import numpy as np
 from llama_cpp.llama_cpp import _lib
 from numpy.typing import NDArray
 
-from spec_cpu import defaults, machine
+from spec_cpu import defaults
 from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama import log
 from spec_cpu.llama.model import STOCK, Model
-from spec_cpu.processors import processors
+from spec_cpu.machine import hardware
+from spec_cpu.machine.processors import processors
 
 _MOST_CONTEXT = 2**31 - 1
 _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
@@ -74,7 +75,7 @@ class Context:
         self.n_seq = n_seq
         self.max_outputs = min(max_outputs, self.n_batch)
         self.asked_threads = threads
-        self.threads = machine.threads(threads)
+        self.threads = hardware.threads(threads)
         self._running = self.threads
         _check_memory(model, n_ctx, self.n_batch)
         self.hidden = hidden
@@ -379,7 +380,7 @@ class _Output:
 def _check_memory(model: Model, n_ctx: int, n_batch: int) -> None:
     # llama.cpp touches the whole cache at once: without this check Linux would kill the process.
     needed = model.kv_bytes(n_ctx) + 2 * n_ctx * n_batch  # and the attention mask of a pass
-    available = machine.available_memory()
+    available = hardware.available_memory()
     if available is not None and needed > available:
         raise ContextError(
             f"a context of {n_ctx:,} tokens for {model.path.name} needs about "

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spec_cpu.errors import KernelsError
-from spec_cpu.kernels.logits import NativeRowOps
 from spec_cpu.llama import log  # noqa: F401 (keeps what llama.cpp says off the terminal)
+from spec_cpu.llama.row_ops import NativeRowOps
 
 Rows = NDArray[np.float32]
 

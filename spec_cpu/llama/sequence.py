@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from spec_cpu.llama.branches import Branches
 from spec_cpu.llama.context import Context, Rows
-
-PrefillProgress = Callable[[int, int], None]
-"""Told (tokens evaluated, tokens in all) after each batch of a prompt."""
+from spec_cpu.progress import PrefillProgress
 
 
 class KVSequence:

@@ -9,7 +9,7 @@ import pytest
 import tiny
 from calling import HUGE, Call, refused, spawn
 
-from spec_cpu import machine
+from spec_cpu.machine import hardware
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_memory_check_counts_what_a_pass_needs(
 
     Of 500,000 tokens, the cache takes 64 MB here, and the buffers of a pass 500 MB.
     """
-    monkeypatch.setattr(machine, "available_memory", lambda: 300_000_000)
+    monkeypatch.setattr(hardware, "available_memory", lambda: 300_000_000)
     refused(call("run", "hi", "-q", *pair, option, "500000"), 1, "500,000", "ctx")
 
 

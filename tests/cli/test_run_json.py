@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asking import ASKED, TOKENS
 
-from spec_cpu import cost_measure
-from spec_cpu.cost import Costs
+from spec_cpu.costs import measure
+from spec_cpu.costs.costs import Costs
 
 if TYPE_CHECKING:
     from conftest import Models, Program
@@ -66,7 +66,7 @@ def test_json_speedups(
     """Where costs are known, by this answer or an earlier one."""
     monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
     costs = Costs(tuple(1e-4 * (1 + 0.02 * n) for n in range(25)), 1e-5, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(cost_measure, "measure", lambda *_, **__: costs)
+    monkeypatch.setattr(measure, "measure", lambda *_, **__: costs)
     models = [*readable.alone, "-d", str(readable.draft)]
     cli.answer(*models, "-n", "2", "why?")
     d = cli.answer(*models, *pinned, *ASKED)
@@ -115,7 +115,7 @@ def test_json_says_why_nothing_was_drafted(
         (0.02, 1, "the answer ended before"),
     ):
         costs = Costs(tuple(1e-4 * (1 + slope * n) for n in range(25)), 1e-4, 0.0, 0.0, 0.0)
-        monkeypatch.setattr(cost_measure, "measure", lambda *_, costs=costs, **__: costs)
+        monkeypatch.setattr(measure, "measure", lambda *_, costs=costs, **__: costs)
         models = [*readable.alone, "-d", str(readable.draft), "--recalibrate"]
         d = cli.answer(*models, "--ignore-eos", "-n", str(length), "why?")
         assert d["drafted"] == 0

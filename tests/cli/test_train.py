@@ -20,16 +20,16 @@ from spec_cpu_cli.main import main
 from tiny_talk import TOKENS, write_talker
 
 import spec_cpu
-from spec_cpu import machine
-from spec_cpu.heads import generate as generating
 from spec_cpu.heads.file import read_head
-from spec_cpu.heads.medusa_file import MedusaHead
+from spec_cpu.heads.medusa import MedusaHead
+from spec_cpu.machine import hardware
+from spec_cpu.train import generate as generating
 
 if importlib.util.find_spec("torch") is None:  # the extra "train"
     pytest.skip("torch is not installed", allow_module_level=True)
 
-from spec_cpu.heads import measure, recipe
-from spec_cpu.heads.generate import Plan
+from spec_cpu.train import measure, recipe
+from spec_cpu.train.generate import Plan
 
 SMALL = ("--tokens", "1500")
 
@@ -321,7 +321,7 @@ def test_too_little_memory_to_train(
     train: Train, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert train(target, *SMALL, "--only", "generate").code == 0
-    monkeypatch.setattr(machine, "available_memory", lambda: 10**8)
+    monkeypatch.setattr(hardware, "available_memory", lambda: 10**8)
     done = train(target, "--only", "train")
     assert done.code == 1
     assert "training this head needs about" in done.err

@@ -15,7 +15,7 @@ from spec_cpu.draft.base import Drafter
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling import SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
 BIASED = replace(PIPELINES["plain"], logit_bias={2: 0.5, 3: -np.inf, 5: 1.0})

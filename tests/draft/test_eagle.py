@@ -20,20 +20,20 @@ from hypothesis import strategies as st
 from test_engine import N_VOCAB, PIPELINES, PROMPT, CutShort, assert_exact, text
 from test_widen import widen
 
+from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.eagle import EagleDrafter
+from spec_cpu.draft.tree import TokenTree
 from spec_cpu.errors import ModelError
-from spec_cpu.heads.eagle_file import write_eagle
+from spec_cpu.heads.eagle import write_eagle
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import find_tensor
-from spec_cpu.logits import Logits
-from spec_cpu.pinned import Pinned
-from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.tree import TokenTree
+from spec_cpu.sampling.logits import Logits
+from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 SAMPLES = 3_000
 PATHS = 4

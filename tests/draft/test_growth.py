@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.growth import WIDTH, Follows, grow, most_fed
-from spec_cpu.pinned import Pinned
-from spec_cpu.tree import ROOT, TokenTree
+from spec_cpu.draft.tree import ROOT, TokenTree
 
 END = 2
 MANY = 10_000

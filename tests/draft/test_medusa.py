@@ -21,17 +21,17 @@ from test_engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, text
 
 import spec_cpu
 from spec_cpu import defaults
+from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.medusa import MedusaDrafter, best_tree
 from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.draft.tree import ROOT
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head
-from spec_cpu.heads.medusa_file import MedusaHead
+from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.pinned import Pinned
-from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.tree import ROOT
+from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 SAMPLES = 4_000
 

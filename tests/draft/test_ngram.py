@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.draft.suffix_index import LONGEST, ORDERS, SuffixIndex
-from spec_cpu.pinned import Pinned
-from spec_cpu.sampling import Pipeline, SamplingParams
-from spec_cpu.tree import TokenTree
+from spec_cpu.draft.tree import TokenTree
+from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 GREEDY = Pipeline(SamplingParams(temperature=0))
 RNG = np.random.default_rng(0)

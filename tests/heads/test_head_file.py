@@ -13,7 +13,7 @@ import tiny_head
 
 from spec_cpu.errors import ModelError, UsageError
 from spec_cpu.heads.container import QUANTIZATIONS
-from spec_cpu.heads.eagle_file import write_eagle
+from spec_cpu.heads.eagle import write_eagle
 from spec_cpu.heads.file import is_head, read_head
 from spec_cpu.heads.identity import HeadTarget, check_target
 from spec_cpu.llama.model import Model

@@ -12,7 +12,7 @@ import tiny_head
 from numpy.typing import NDArray
 
 from spec_cpu.draft.head_passes import HeadPasses
-from spec_cpu.heads.eagle_file import EagleHead, EagleWeights, write_eagle
+from spec_cpu.heads.eagle import EagleHead, EagleWeights, write_eagle
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.context import Context

@@ -13,7 +13,7 @@ from test_head_file import edited
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import is_head, read_head
 from spec_cpu.heads.identity import HeadTarget
-from spec_cpu.heads.medusa_file import MedusaHead, write_medusa
+from spec_cpu.heads.medusa import MedusaHead, write_medusa
 from spec_cpu.llama.model import Model
 
 

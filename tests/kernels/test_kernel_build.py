@@ -18,9 +18,8 @@ import tiny
 from spec_cpu_cli.main import main
 
 import spec_cpu
-from spec_cpu import machine
+from spec_cpu.cache import locked
 from spec_cpu.errors import KernelsError, UsageError
-from spec_cpu.fetch.store import locked
 from spec_cpu.kernels import build as build_module
 from spec_cpu.kernels import ready as ready_module
 from spec_cpu.kernels.build import Build, build, find_build
@@ -28,6 +27,7 @@ from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.kernels import _check as check_formats
 from spec_cpu.llama.kernels import load_kernels
 from spec_cpu.llama.quantize import quantize
+from spec_cpu.machine import hardware
 
 USE = (
     "from spec_cpu.kernels.choose import Kernels; k = Kernels('on'); assert not k.notice, k.notice"
@@ -263,8 +263,8 @@ def test_a_cache_that_cannot_be_written_to(
 
 @pytest.mark.parametrize("lacks", ["avx2", "fma", "f16c"])
 def test_a_processor_without(lacks: str, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
-    has = [name for name in machine.instructions() if name != lacks]
-    monkeypatch.setattr(machine, "instructions", lambda: has)
+    has = [name for name in hardware.instructions() if name != lacks]
+    monkeypatch.setattr(hardware, "instructions", lambda: has)
     assert lacks in notice_of(model)
 
 
@@ -275,7 +275,7 @@ def test_another_architecture(monkeypatch: pytest.MonkeyPatch, model: Path) -> N
 
 def test_another_processor_does_not_get_this_ones_library(monkeypatch: pytest.MonkeyPatch) -> None:
     here = find_build().library
-    monkeypatch.setattr(machine, "instructions", lambda: ["avx2", "f16c", "fma"])
+    monkeypatch.setattr(hardware, "instructions", lambda: ["avx2", "f16c", "fma"])
     assert find_build().library != here
 
 
@@ -323,7 +323,7 @@ def test_no_format_is_multiplied_rightly() -> None:
 
 def test_a_model_that_fills_the_memory(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = Kernels("on")
-    monkeypatch.setattr(machine, "available_memory", lambda: model.stat().st_size)
+    monkeypatch.setattr(hardware, "available_memory", lambda: model.stat().st_size)
     assert kernels.library_for(model) is None
     assert "do not fit in memory" in str(kernels.notice)
 
@@ -357,7 +357,7 @@ def test_an_unknown_mode(model: Path) -> None:
 
 
 def test_no_build_without_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "instructions", list)
+    monkeypatch.setattr(hardware, "instructions", list)
     with pytest.raises(KernelsError):
         find_build()
 

@@ -11,18 +11,18 @@ import pytest
 import tiny
 from spec_cpu_cli.main import main
 
-from spec_cpu import machine
 from spec_cpu.errors import KernelsError, UsageError
 from spec_cpu.kernels import isa
 from spec_cpu.kernels.build import find_build
 from spec_cpu.llama.quantize import quantize
+from spec_cpu.machine import hardware
 
 # Arguments: the target, the draft. Prints the greedy texts: plain, with drafted chains, with trees.
 TEXTS = """
 import json, sys
 import spec_cpu
 from spec_cpu.kernels.build import find_build
-from spec_cpu.sampling import SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 
 target, draft = sys.argv[1:]
 greedy = SamplingParams(temperature=0)
@@ -42,7 +42,7 @@ print(json.dumps(texts))
 def everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that has every set."""
     names = sorted(set().union(*(each.needs for each in isa.SETS)))
-    monkeypatch.setattr(machine, "instructions", lambda: names)
+    monkeypatch.setattr(hardware, "instructions", lambda: names)
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_the_best_is_the_default_and_the_environment_may_choose_another(
 def test_every_lesser_set_is_available(
     each: isa.InstructionSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "instructions", lambda: sorted(each.needs))
+    monkeypatch.setattr(hardware, "instructions", lambda: sorted(each.needs))
     monkeypatch.delenv("SPEC_CPU_ISA", raising=False)
     assert isa.choose() == each
     assert isa.available() == [other for other in isa.SETS if other.needs <= each.needs]
@@ -117,7 +117,7 @@ def test_an_unknown_set(
 
 
 def test_a_set_that_this_processor_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "instructions", lambda: ["avx2", "f16c", "fma"])
+    monkeypatch.setattr(hardware, "instructions", lambda: ["avx2", "f16c", "fma"])
     monkeypatch.setenv("SPEC_CPU_ISA", "avx-512")
     with pytest.raises(KernelsError, match=r"avx512bw.*it has avx2"):
         find_build()

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import spec_cpu.kernels
-from spec_cpu import machine
 from spec_cpu.errors import KernelsError
 from spec_cpu.kernels import isa
 from spec_cpu.kernels.build import Build, find_build, make
+from spec_cpu.machine import hardware
 
 LAWS = Path(__file__).with_name("laws.cpp")
 NATIVE = Path(spec_cpu.kernels.__file__).parent / "native"
@@ -57,7 +57,7 @@ def sanitized(
         compile_laws(found, [*found.flags, "-O1", *SANITIZERS, *sources], folder / name)
         return folder / name
 
-    pool = ThreadPoolExecutor(machine.physical_cores())
+    pool = ThreadPoolExecutor(hardware.physical_cores())
     begun = {name: pool.submit(compiled, name) for name in SETS}
     yield begun.__getitem__
     pool.shutdown(cancel_futures=True)

@@ -22,7 +22,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.quantize import quantize
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling import SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "F16", "BF16"]
 TOKENS = list(range(260, 284))

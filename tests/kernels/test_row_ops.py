@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays
 from spec_cpu.errors import KernelsError, LogitsError
 from spec_cpu.kernels import build
 from spec_cpu.kernels.choose import Kernels
-from spec_cpu.kernels.logits import NativeRowOps
-from spec_cpu.logits import Logits, NumpyRowOps, RowOps
+from spec_cpu.llama.row_ops import NativeRowOps
+from spec_cpu.sampling.logits import Logits, NumpyRowOps, RowOps
 
 NUMPY = NumpyRowOps()
 LESSER = ("avx2", "avx-512")

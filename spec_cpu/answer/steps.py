@@ -1,0 +1,86 @@
+"""From cycles to steps: tokens become text, and the answer comes to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from spec_cpu.cycle.decode import Cycle
+from spec_cpu.text.streaming import Origin, Piece, TextStream
+
+Finish = Literal["stop", "length", "context", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one cycle added to the answer.
+
+    Attributes:
+        pieces: text that may be shown, each with its origin. It can lag behind the tokens: behind
+            an unfinished character, or behind what could become a stop string.
+        tokens: the ids, cut after one that ends the answer.
+        cycle: acceptance and cost.
+        finish: why the answer ends here; None while it goes on.
+    """
+
+    pieces: list[Piece]
+    tokens: list[int]
+    cycle: Cycle
+    finish: Finish | None
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces)
+
+
+def steps(
+    cycles: Iterable[Cycle],
+    stream: TextStream,
+    *,
+    ends: Collection[int],
+    max_tokens: int,
+    room: int,
+) -> Iterator[Step]:
+    """What each of `cycles` adds to an answer, up to the one that ends it.
+
+    Args:
+        stream: makes text of the tokens, and knows the strings that end an answer.
+        ends: the tokens that do.
+        max_tokens: at most so many tokens.
+        room: tokens that the context has left for the answer.
+    """
+    produced = 0
+    for cycle in cycles:
+        pieces: list[Piece] = []
+        tokens: list[int] = []
+        ended = False
+        for token, origin in zip(cycle.tokens, _origins(cycle), strict=True):
+            tokens.append(token)
+            pieces += stream.push(token, origin)
+            ended = token in ends or stream.stopped
+            if ended:
+                break
+        produced += len(tokens)
+        finish = _finish(ended, produced >= max_tokens, produced >= room)
+        if finish:
+            pieces += stream.finish(origin)
+        yield Step(pieces, tokens, cycle, finish)
+        if finish:
+            return
+
+
+def _finish(ended: bool, enough: bool, full: bool) -> Finish | None:
+    if ended:
+        return "stop"
+    if enough:
+        return "length"
+    return "context" if full else None
+
+
+def _origins(cycle: Cycle) -> list[Origin]:
+    if not cycle.drafted:
+        return ["plain"]
+    last: Origin = "bonus" if cycle.accepted == cycle.tried else "correction"
+    accepted: list[Origin] = ["accepted"] * cycle.accepted
+    return [*accepted, last]

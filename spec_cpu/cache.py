@@ -1,0 +1,67 @@
+"""The cache folder, and how several processes make files in it: one at a time, each in one step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spec_cpu.errors import UsageError
+from spec_cpu.progress import Progress
+
+
+def cache_dir() -> Path:
+    """Where fetched models are kept: `SPEC_CPU_CACHE`, or the user's cache folder."""
+    chosen = os.environ.get("SPEC_CPU_CACHE")
+    if chosen:
+        try:
+            return Path(chosen).expanduser()
+        except RuntimeError:
+            raise UsageError(f"SPEC_CPU_CACHE is {chosen}, but there is no such user") from None
+    from platformdirs import user_cache_path
+
+    return user_cache_path("spec-cpu")
+
+
+@contextmanager
+def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iterator[None]:
+    """Be the only process that obtains `target`; waits for the one that is at it.
+
+    Args:
+        to: what both want to do, for `report`.
+        seconds: to wait at most; negative: for as long as it takes.
+
+    Raises:
+        TimeoutError: that was not enough.
+    """
+    from filelock import FileLock, Timeout
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=target.parent):
+        pass  # a folder that cannot be written to says so here; the lock would wait for ever
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        report(f"waiting for another process to {to}", 0, None)
+        lock.acquire(timeout=seconds)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def staging(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`, on the same disk, that is gone afterwards."""
+    folder = target.with_name(f".{target.name}.staging")
+    # Only the holder of the lock comes here: what is there was left by a process that was killed.
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

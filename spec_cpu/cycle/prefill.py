@@ -1,0 +1,50 @@
+"""Reading a prompt: from its tokens to the caches of the target and of what drafts for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spec_cpu.draft.base import Drafter
+from spec_cpu.llama.context import Rows
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.progress import PrefillProgress, Progress, of_tokens
+
+
+def read_prompt(
+    target: KVSequence,
+    tokens: list[int],
+    drafters: Sequence[Drafter],
+    progress: Progress | None = None,
+) -> int:
+    """Bring the caches of `target` and of `drafters` to the prompt without its last token.
+
+    Returns:
+        How many tokens were in the target's cache.
+    """
+    told = of_tokens(progress, "reading the prompt")
+    features, known = _read(target, tokens, drafters, told)
+    for drafter in drafters:
+        told = of_tokens(progress, "reading the prompt (draft)")
+        drafter.begin(tokens, told, features=features)
+    return known
+
+
+def _read(
+    target: KVSequence,
+    tokens: list[int],
+    drafters: Sequence[Drafter],
+    progress: PrefillProgress | None,
+) -> tuple[Rows | None, int]:
+    """Bring the target's cache to the prompt without its last token.
+
+    Returns:
+        The features that `drafters` want, and how many tokens were in the cache.
+    """
+    known = target.reuse(tokens[:-1])
+    wanted = max((drafter.lacks(tokens) for drafter in drafters), default=0)
+    if not wanted:
+        target.prefill(tokens[known:-1], progress)
+        return None, known
+    # Rows in the cache whose features were not kept are evaluated anew.
+    known = target.reuse(tokens[: min(known, len(tokens) - 1 - wanted)])
+    return target.prefill_hidden(tokens[known:-1], wanted, progress), known

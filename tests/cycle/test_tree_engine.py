@@ -1,0 +1,248 @@
+"""Exactness of trees through the real engine, on tiny random models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
+
+from spec_cpu import defaults
+from spec_cpu.cycle.decode import Cycle, cycles
+from spec_cpu.cycle.drafting import Drafting
+from spec_cpu.cycle.pinned import Pinned
+from spec_cpu.cycle.schedule_base import Outcome, Schedule
+from spec_cpu.cycle.verify import RULES
+from spec_cpu.draft.base import Drafter
+from spec_cpu.draft.ngram import NgramDrafter
+from spec_cpu.draft.tree import ROOT, TokenTree
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.sampling.pipeline import Distribution, Pipeline, SamplingParams
+
+SAMPLES = 4_000
+SHAPE = [ROOT, ROOT, 0, 0, 1, 1]
+FOLLOWS = [[5, 3, 6, 4, 4, 3], [3, 6, 7, 2, 3], [3, 6, 7, 5, 3], [3, 6, 4, 7]]
+
+
+class Drawn(NgramDrafter):
+    """Siblings drawn with or without replacement, from a distribution that fits nothing."""
+
+    def __init__(self, *, replace: bool) -> None:
+        super().__init__()
+        self._replace = replace
+
+    def propose(
+        self,
+        history: Sequence[int],
+        k: int,
+        pipeline: Pipeline,
+        rng: np.random.Generator,
+        schedule: Schedule,
+    ) -> TokenTree:
+        tree = TokenTree(q=[])
+        for parent in SHAPE:
+            q = np.arange(1.0, N_VOCAB + 1)
+            if not self._replace:
+                q[[tree.tokens[node] for node in tree.children(parent)]] = 0
+            chances = Distribution(None, q / q.sum())
+            tree.append(chances.sample(rng), chances, float(chances.p.max()), parent)
+        return tree
+
+
+def opened(path: Path, paths: int = defaults.TREE_PATHS, n_ctx: int = 256) -> KVSequence:
+    model = Model(path)
+    context = Context(model, n_ctx=n_ctx, n_seq=paths, threads=1)
+    return KVSequence(context, branches=range(1, paths))
+
+
+def close(sequence: KVSequence) -> None:
+    sequence.context.close()
+    sequence.context.model.close()
+
+
+def start(
+    target: KVSequence,
+    drafter: Drafter | None,
+    prompt: list[int],
+    *,
+    params: SamplingParams,
+    rng: np.random.Generator,
+    max_tokens: int,
+    k: int = 8,
+    pause: int | None = None,
+    schedule: Schedule | None = None,
+) -> list[Cycle]:
+    """Cycles up to `max_tokens`, or until `pause` tokens are there."""
+    target.reuse(prompt[:-1])
+    target.prefill(prompt[len(target) : -1])
+    if drafter:
+        drafter.begin(prompt)
+    done: list[Cycle] = []
+    for cycle in cycles(
+        target,
+        [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
+        prompt,
+        pipeline=Pipeline(params),
+        rule=RULES["block"],
+        rng=rng,
+        max_tokens=max_tokens,
+    ):
+        done.append(cycle)
+        if pause is not None and len(text(done)) >= pause:
+            break
+    return done
+
+
+def chosen() -> Drafter:
+    return NgramDrafter(FOLLOWS)
+
+
+def drawn() -> Drafter:
+    return Drawn(replace=True)
+
+
+def drawn_without_replacement() -> Drafter:
+    return Drawn(replace=False)
+
+
+@pytest.mark.parametrize("pipeline", ["plain", "penalties"])
+@pytest.mark.parametrize("make", [chosen, drawn, drawn_without_replacement])
+@pytest.mark.parametrize("paths", [1, 2, defaults.TREE_PATHS])
+def test_samples_follow_the_exact_distribution(
+    models: Path, make: type[Drafter], pipeline: str, paths: int
+) -> None:
+    """Also where the context allows fewer paths than the tree has."""
+    path = tiny.write_llama(models / "t8tree.gguf", n_vocab=N_VOCAB, scale=1.5)
+    params, rng = PIPELINES[pipeline], np.random.default_rng(11)
+    sequence, drafter = opened(path, paths), make()
+    found: Counter[tuple[int, ...]] = Counter()
+    accepted = branched = 0
+    for _ in range(SAMPLES):
+        done = start(sequence, drafter, PROMPT, params=params, rng=rng, max_tokens=8, pause=2)
+        found[tuple(text(done)[:2])] += 1
+        accepted += done[0].accepted > 0
+        branched += done[0].depth < done[0].drafted
+    close(sequence)
+    assert SAMPLES / 20 < accepted < SAMPLES * 0.98
+    assert bool(branched) == (paths > 1)
+    assert_exact(found, path, params)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_text_is_that_of_plain_decoding_and_the_cache_that_of_a_fresh_context(
+    models: Path, family: str
+) -> None:
+    path = FAMILIES[family](models / f"treegreedy-{family}.gguf")
+    rng, params = np.random.default_rng(0), SamplingParams(temperature=0)
+    prompt = [tiny.BOS, 5, 9, 7]
+    sequence = opened(path)
+    plain = start(sequence, None, prompt, params=params, rng=rng, max_tokens=200)
+    told = text(plain)
+    # A reference that is right most of the time, and branches where it is not.
+    wrong = [token if i % 7 else 3 + i % 11 for i, token in enumerate(told)]
+    drafter = NgramDrafter([told[:150], wrong, told[50:]])
+    fast = start(sequence, drafter, prompt, params=params, rng=rng, max_tokens=200)
+    tokens = [*prompt, *text(fast)]
+    assert sequence.tokens == tokens[:-1]
+    used = sequence.score(tokens[-1:]).copy()
+    close(sequence)
+    assert text(fast) == told
+    assert sum(cycle.accepted for cycle in fast) > 50
+    np.testing.assert_allclose(used, fresh_logits(path, tokens), rtol=0, atol=0.5)
+
+
+def test_a_tree_takes_as_many_tokens_as_the_chain_of_its_budget_or_more(models: Path) -> None:
+    """The same look-ups, once pruned to a single path."""
+    path = tiny.write_llama(models / "budget.gguf", n_vocab=32, n_layer=2, scale=2)
+    rng = np.random.default_rng(0)
+    prompt = [tiny.BOS, 5, 9, 7]
+    sequence = opened(path)
+    params = SamplingParams(temperature=0.7)
+    told = [
+        text(start(sequence, None, prompt, params=params, rng=rng, max_tokens=200))
+        for _ in range(10)
+    ]
+    close(sequence)
+    per_cycle = {}
+    for paths in (1, defaults.TREE_PATHS):
+        sequence, rng = opened(path, paths), np.random.default_rng(1)
+        done = []
+        for _ in range(15):
+            drafter = NgramDrafter(told)
+            done += start(sequence, drafter, prompt, params=params, rng=rng, max_tokens=150, k=6)
+        close(sequence)
+        per_cycle[paths] = len(text(done)) / len(done)
+    assert per_cycle[defaults.TREE_PATHS] >= per_cycle[1]
+
+
+def test_the_context_is_never_exceeded(models: Path) -> None:
+    path = tiny.write_llama(models / "treefull.gguf", n_vocab=32, scale=2)
+    sequence = opened(path, n_ctx=256)
+    rng = np.random.default_rng(0)
+    prompt = [tiny.BOS, *([5, 6, 7, 5, 6, 8] * 40)]
+    params = SamplingParams()
+    done = start(sequence, NgramDrafter(), prompt, params=params, rng=rng, max_tokens=99)
+    close(sequence)
+    assert len(text(done)) == 256 - len(prompt)
+
+
+class Told(Pinned):
+    """Lets so many nodes be scored, and keeps what it is told."""
+
+    def __init__(self, scored: int) -> None:
+        super().__init__(8)
+        self.scored = scored
+        self.outcomes: list[Outcome] = []
+
+    def worth(self, tree: TokenTree) -> int:
+        return self.scored
+
+    def observe(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+
+
+@pytest.mark.parametrize("scored", [0, 1, 3])
+def test_the_schedule_hears_of_what_was_not_scored_as_far_as_the_text_goes(
+    models: Path, scored: int
+) -> None:
+    path = tiny.write_llama(models / "told.gguf", n_vocab=32, n_layer=2, scale=4)
+    rng, prompt = np.random.default_rng(0), [tiny.BOS, 5, 9, 7]
+    params = SamplingParams(temperature=0)
+    sequence = opened(path)
+    told = text(start(sequence, None, prompt, params=params, rng=rng, max_tokens=12))
+    schedule = Told(scored)
+    start(
+        sequence,
+        NgramDrafter([[*prompt, *told]]),
+        prompt,
+        params=params,
+        rng=rng,
+        max_tokens=12,
+        pause=1,
+        schedule=schedule,
+    )
+    close(sequence)
+    (outcome,) = schedule.outcomes
+    assert outcome.drafted == outcome.accepted == scored
+    fates = [stayed for _, stayed in outcome.tried]
+    assert fates == [True] * min(scored + 1, len(fates)), "the rest is not known to be wrong"
+    assert len(fates) == scored + 1
+
+
+def test_cycles_say_how_deep_they_reached(models: Path) -> None:
+    path = tiny.write_llama(models / "t8deep.gguf", n_vocab=N_VOCAB, scale=1.5)
+    sequence, rng = opened(path), np.random.default_rng(0)
+    drafter = chosen()
+    for _ in range(200):
+        params = PIPELINES["plain"]
+        for cycle in start(sequence, drafter, PROMPT, params=params, rng=rng, max_tokens=9):
+            assert cycle.accepted <= cycle.tried <= cycle.depth <= cycle.drafted
+            assert len(cycle.tokens) == cycle.accepted + 1
+            assert all(0 <= overlap <= 1 + 1e-9 for overlap in cycle.overlaps)
+    close(sequence)
