@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from spec_cpu import defaults
 from spec_cpu.errors import UsageError
 
 
@@ -45,6 +46,13 @@ def check_seed(seed: int | None) -> None:
     WHOLE.check(optional=True, seed=seed)
     if seed is not None and seed < 0:
         raise UsageError(f"seed must be 0 or more, not {seed}")
+
+
+def check_drafted(k: int | None) -> None:
+    """Raise UsageError unless `k` tokens can be drafted a cycle, or it is None."""
+    WHOLE.check(optional=True, k=k)
+    if k is not None and not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
+        raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
 
 
 def texts(name: str, value: str | Iterable[str] | None) -> list[str]:

@@ -9,7 +9,18 @@ from time import perf_counter
 from typing import get_args
 
 from spec_cpu import defaults
-from spec_cpu.arguments import FILE, FLAG, FUNCTION, TEXT, WHOLE, Kind, check_seed, expanded, paths
+from spec_cpu.arguments import (
+    FILE,
+    FLAG,
+    FUNCTION,
+    TEXT,
+    WHOLE,
+    Kind,
+    check_drafted,
+    check_seed,
+    expanded,
+    paths,
+)
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.load import head_drafter, model_drafters
@@ -92,7 +103,7 @@ def load(
     FILE.check(target=target)
     _DRAFT.check(draft=draft)
     _SAMPLING.check(optional=True, sampling=sampling)
-    WHOLE.check(optional=True, ctx=ctx, draft_ctx=draft_ctx, threads=threads, k=k)
+    WHOLE.check(optional=True, ctx=ctx, draft_ctx=draft_ctx, threads=threads)
     TEXT.check(shape=shape, rule=rule, kernels=kernels)
     TEXT.check(optional=True, system=system)
     FLAG.check(recalibrate=recalibrate)
@@ -172,8 +183,7 @@ def _shape(shape: str, sampling: SamplingParams) -> Shape:
 
 
 def _check_options(k: int | None, shape: str, rule: str) -> None:
-    if k is not None and not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
-        raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
+    check_drafted(k)
     shapes = (defaults.SHAPE, *get_args(Shape))
     if shape not in shapes:
         raise UsageError(f"shape must be one of {', '.join(shapes)}, not {shape}")

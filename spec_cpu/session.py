@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterable, Sequence
 from time import perf_counter
 from types import TracebackType
 
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.answer.ending import Ending
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.answer.steps import Finish, Step, steps
-from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_seed, texts
+from spec_cpu.answer.turn import Answer
+from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_drafted, check_seed, texts
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import cycles
 from spec_cpu.cycle.drafting import Drafting
-from spec_cpu.cycle.prefill import read_prompt
+from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.cycle.scheduling import Schedules
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter, Shape
@@ -30,19 +31,7 @@ from spec_cpu.progress import Progress, of_seconds
 from spec_cpu.sampling.logits import RowOps
 from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 from spec_cpu.text.rendering import Rendered, render
-from spec_cpu.text.streaming import TextStream
 from spec_cpu.turns import Turns
-
-_NEUTRAL = "The quick brown fox jumps over the lazy dog. "  # to measure a pass on
-
-
-@dataclass(slots=True)
-class _Answer:
-    """An answer under way: to which `prompt` (None: outside any conversation), as which `turn`."""
-
-    prompt: str | None
-    stream: TextStream
-    turn: Message | None = None
 
 
 class Session:
@@ -97,7 +86,7 @@ class Session:
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
         self._turns = Turns(self._free)
-        self._open: _Answer | None = None
+        self._open: Answer | None = None
         self._context = context
         self._sampling = sampling
         self._row_ops = row_ops
@@ -202,7 +191,6 @@ class Session:
         """
         TEXT.check(prompt=prompt)
         WHOLE.check(max_tokens=max_tokens)
-        WHOLE.check(optional=True, k=k)
         FLAG.check(raw=raw, special=special, ignore_eos=ignore_eos)
         FUNCTION.check(optional=True, progress=progress)
         check_seed(seed)
@@ -224,21 +212,22 @@ class Session:
                 drafting = self._scheduled(drafters, k, tokens[-1], progress)
                 rng = self._rng if seed is None else np.random.default_rng(seed)
                 stops = [*rendered.stops, *asked]
-                marks = self.target.vocab.controls_in(stops)
-                sampling = self._sampling_for(marks, ignore_eos)
-                stream = TextStream(self.target.vocab, stops, marks)
+                ending = Ending(self.target.vocab, stops, ignore_eos=ignore_eos)
+                for notice in ending.out_of_reach(self._sampling):
+                    self._notify(notice)
                 decoded = cycles(
                     self._sequence,
                     drafting,
                     tokens,
-                    pipeline=Pipeline(sampling, self._row_ops),
+                    pipeline=Pipeline(ending.restrict(self._sampling), self._row_ops),
                     rule=RULES[self.rule],
                     rng=rng,
                     max_tokens=max_tokens,
                 )
                 room = self.n_ctx - len(tokens)
-                ends = frozenset() if ignore_eos else self.target.vocab.end_tokens
-                answer = self._open = _Answer(None if raw else prompt, stream)
+                stream = ending.stream()
+                answer = self._open = Answer(None if raw else self.messages, prompt, stream)
+                ends = ending.tokens
                 coming = steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room)
             while True:
                 with self._turns.use(this):
@@ -246,7 +235,7 @@ class Session:
                     if step is None:
                         return
                     self._count(step)
-                    self._say(answer, step.text)
+                    answer.say(step.text)
                 yield step
         except LogitsError as error:
             raise ModelError(f"{self.target.path.name}: {error}") from None
@@ -268,10 +257,7 @@ class Session:
         return report
 
     def _check_pinned(self, k: int | None) -> None:
-        if k is None:
-            return
-        if not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
-            raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
+        check_drafted(k)
         if k and not self.drafters:
             raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
 
@@ -280,32 +266,11 @@ class Session:
         for stats in (self.stats, self.total):
             stats.add(step.cycle, len(step.tokens))
 
-    def _say(self, answer: _Answer, text: str) -> None:
-        """Add `text` to the conversation at once: whoever reads the answer may never come back."""
-        if answer.prompt is None or not text:
-            return
-        if answer.turn is None:
-            answer.turn = Message(role="assistant", content="")
-            self.messages += [Message(role="user", content=answer.prompt), answer.turn]
-        answer.turn["content"] += text
-
     def _settle(self) -> None:
         """The answer under way, if there is one, came to its end or was broken off."""
         answer, self._open = self._open, None
         if answer is not None:
-            self.held_back = "".join(piece.text for piece in answer.stream.finish("plain"))
-            self._say(answer, self.held_back)
-
-    def _sampling_for(self, marks: Mapping[int, str], ignore_eos: bool) -> SamplingParams:
-        """The sampling of an answer that may end at the control tokens `marks`, ids to names."""
-        bias = self._sampling.logit_bias
-        for token, name in marks.items():
-            if bias.get(token) == -np.inf:
-                self._notify(f"no answer can end at {name}: a bias of -inf forbids token {token}")
-        if not ignore_eos:
-            return self._sampling
-        forbidden = dict.fromkeys(self.target.vocab.end_tokens - marks.keys(), -np.inf)
-        return replace(self._sampling, logit_bias={**bias, **forbidden})
+            self.held_back = answer.break_off()
 
     def render(self, prompt: str, *, raw: bool = False, special: bool = True) -> Rendered:
         """`prompt`, the next turn of the conversation, as the target reads it.
@@ -427,8 +392,7 @@ class Session:
             )
         with self._turns.alone():
             self._settle()
-            sentence = self.target.vocab.tokenize(_NEUTRAL)
-            tokens = (sentence * (depth // len(sentence) + 1))[: depth + 1]
+            tokens = neutral(self.target.vocab, depth + 1)
             read_prompt(self._sequence, tokens, self.drafters, self._while_open(None))
             told = of_seconds(self._while_open(progress), "measuring this machine")
             return self._schedules.measured(max_width, tokens[-1], told)

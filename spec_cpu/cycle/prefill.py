@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from spec_cpu.draft.base import Drafter
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.llama.vocab import Vocab
 from spec_cpu.progress import PrefillProgress, Progress, of_tokens
+
+_SENTENCE = "The quick brown fox jumps over the lazy dog. "
 
 
 def read_prompt(
@@ -48,3 +51,9 @@ def _read(
     # Rows in the cache whose features were not kept are evaluated anew.
     known = target.reuse(tokens[: min(known, len(tokens) - 1 - wanted)])
     return target.prefill_hidden(tokens[known:-1], wanted, progress), known
+
+
+def neutral(vocab: Vocab, n: int) -> list[int]:
+    """`n` tokens of a plain text, to measure passes on."""
+    sentence = vocab.tokenize(_SENTENCE)
+    return (sentence * -(-n // len(sentence)))[:n]
