@@ -14,11 +14,11 @@ import pytest
 import test_engine
 import tiny
 import tiny_head
+from bench_module import load_bench
 from head_engine import BIASED, GREEDY, followed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_engine import N_VOCAB, PIPELINES, PROMPT, CutShort, assert_exact, text
-from test_widen import widen
 
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.base import Shape
@@ -34,6 +34,8 @@ from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.tensors import find_tensor
 from spec_cpu.sampling.logits import Logits
 from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
+
+widen = load_bench("widen")
 
 SAMPLES = 3_000
 PATHS = 4
