@@ -179,7 +179,8 @@ class Stats:
     def plain_step(self) -> float | None:
         """Seconds of a plain target step, a pass over one token."""
         plain = self.plain_tokens_per_second
-        return 1.0 / plain - self._sample_per_row if plain else None
+        step = 1.0 / plain - self._sample_per_row if plain else 0.0
+        return step if step > 0.0 else None
 
     @property
     def speedup(self) -> float | None:
@@ -215,24 +216,30 @@ class Stats:
 
     @property
     def speedup_theory(self) -> float | None:
-        """E / (V(k+1) + k c + overhead) over all cycles, with alpha, V and c as measured here."""
+        """E / (V(k+1) + k c + overhead) over all cycles, with alpha, V and c as measured here.
+
+        A pass that seems to take less than one over a single token met a quicker machine than the
+        plain steps did: it counts as one.
+        """
         if not self.plain_step or not self.cycles:
             return None
-        plain = 1.0 + self._sample_per_row / self.plain_step
         overhead = self.sample / self.cycles / self.plain_step
         medians = {n: statistics.median(passes) for n, passes in self._passes.items()}
         passes = np.array([medians[k + 1] for k in self._ks]) / self.plain_step
-        return self._predicted(lambda _: passes, overhead, plain)
+        return self._predicted(lambda _: passes.clip(1.0), overhead)
 
     @property
     def speedup_textbook(self) -> float | None:
-        """E / (1 + k c) over all cycles: the same alpha and c, with verification for free."""
-        return self._predicted(None, 0.0, 1.0)
+        """E / (1 + k c) over all cycles: the same alpha and c, with verification for free.
 
-    def _predicted(
-        self, verify: theory.VerifyCost | None, overhead: float, plain: float
-    ) -> float | None:
+        Whatever is drafted, a token is sampled a cycle, as in plain decoding.
+        """
+        return self._predicted(None, self._sample_per_step)
+
+    def _predicted(self, verify: theory.VerifyCost | None, overhead: float) -> float | None:
         """Expected tokens over expected cost of the cycles there were, each with its k.
+
+        The costs are in plain target passes; plain decoding samples a token behind each.
 
         How many nodes a tree has does not say what it is expected to bring: what was seen does.
         """
@@ -244,11 +251,17 @@ class Stats:
         else:
             tokens = theory.expected_tokens(min(self.alpha_exact, 1.0), ks)
         costs = theory.cycle_cost(ks, self.c, verify, overhead)
-        return float((counts * tokens).sum() / (counts * costs).sum()) * plain
+        speedup = (counts * tokens).sum() / (counts * costs).sum()
+        return float(speedup) * (1.0 + self._sample_per_step)
 
     @property
     def _ks(self) -> list[int]:
         return [n - 1 for n in self._passes]
+
+    @property
+    def _sample_per_step(self) -> float:
+        """Sampling a token, in plain target passes."""
+        return self._sample_per_row / self.plain_step if self.plain_step else 0.0
 
     @property
     def _sample_per_row(self) -> float:

@@ -140,3 +140,21 @@ def test_an_answer_that_tells_nothing_is_taken_to_be_like_the_others(order: Sequ
     assert follow(answer(answers[1]), None).seconds is None
     assert told
     assert conversation.seconds == pytest.approx(told * 22 / 20)
+
+
+@given(widths, st.data())
+def test_the_formula_never_promises_more_than_the_textbook(
+    drafted: list[int], data: st.DataObject
+) -> None:
+    """Rule: whatever pace each pass met, a verification is not cheaper than one for free."""
+    stats, context = Stats(), 100
+    stats.plain.begin(data.draw(st.sampled_from([COSTS, None])))
+    stats.by_drafter["model"] = DrafterStats()
+    for n in drafted:
+        one = cycle(n, context, data.draw(paces))
+        stats.add(one, len(one.tokens))
+        context += len(one.tokens)
+    formula, textbook = stats.speedup_theory, stats.speedup_textbook
+    if textbook is not None:
+        assert formula is not None
+        assert formula <= textbook * (1 + 1e-9)
