@@ -45,19 +45,27 @@ def check_seed(seed: int | None) -> None:
     """Raise UsageError unless `seed` can be one, or is None."""
     WHOLE.check(optional=True, seed=seed)
     if seed is not None and seed < 0:
-        raise UsageError(f"seed must be 0 or more, not {seed}")
+        raise UsageError(f"`seed` must be 0 or more, not {seed}")
 
 
 def check_drafted(k: int | None) -> None:
     """Raise UsageError unless `k` tokens can be drafted a cycle, or it is None."""
     WHOLE.check(optional=True, k=k)
     if k is not None and not 0 <= k <= defaults.MAX_DRAFT_TOKENS:
-        raise UsageError(f"draft-tokens must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
+        raise UsageError(f"`k` must be from 0 to {defaults.MAX_DRAFT_TOKENS}, not {k}")
 
 
 def texts(name: str, value: str | Iterable[str] | None) -> list[str]:
     """Several texts; one alone may be given as it is, and none as None."""
     return [str(item) for item in _several(name, value, TEXT)]
+
+
+def check_stops(stop: str | Iterable[str] | None) -> list[str]:
+    """The texts that end an answer. Raises UsageError for an empty one."""
+    stops = texts("stop", stop)
+    if not all(stops):
+        raise UsageError("`stop` must not be an empty text, which every answer begins with")
+    return stops
 
 
 def paths(name: str, value: str | Path | Iterable[str | Path] | None) -> list[Path]:
@@ -83,4 +91,4 @@ def _several(name: str, value: object, kind: Kind) -> list[object]:
 
 
 def _refused(name: str, wanted: str, value: object) -> UsageError:
-    return UsageError(f"{name} takes {wanted}, not {reprlib.repr(value)}")
+    return UsageError(f"`{name}` takes {wanted}, not {reprlib.repr(value)}")

@@ -27,11 +27,10 @@ from spec_cpu.draft.load import head_drafter, model_drafters
 from spec_cpu.draft.names import Drafts, read_drafts
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
-from spec_cpu.heads.file import is_head, read_head
+from spec_cpu.heads.file import check_writes, is_head, read_head
 from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.context import Context
-from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.model import Model
 from spec_cpu.machine import hardware
 from spec_cpu.models.fetch import resolve
@@ -120,6 +119,7 @@ def load(
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
     with ExitStack() as undo:
         model = undo.enter_context(_load_model(target, "target", chosen, progress))
+        _check_bias(sampling, model)
         n_ctx = _context_size(model, ctx, notices)
         references = read_references(lookup, model.vocab, notices)
         drafts = _usable(Drafts() if k == 0 else drafts, model, notices)
@@ -186,9 +186,9 @@ def _check_options(k: int | None, shape: str, rule: str) -> None:
     check_drafted(k)
     shapes = (defaults.SHAPE, *get_args(Shape))
     if shape not in shapes:
-        raise UsageError(f"shape must be one of {', '.join(shapes)}, not {shape}")
+        raise UsageError(f"`shape` must be one of {', '.join(shapes)}, not {shape}")
     if rule not in RULES:
-        raise UsageError(f"rule must be one of {', '.join(RULES)}, not {rule}")
+        raise UsageError(f"`rule` must be one of {', '.join(RULES)}, not {rule}")
 
 
 def _path(name: str | Path, progress: Progress | None) -> Path:
@@ -197,16 +197,25 @@ def _path(name: str | Path, progress: Progress | None) -> Path:
 
 def _load_model(name: str | Path, part: str, kernels: Kernels, progress: Progress | None) -> Model:
     path = _path(name, progress)
-    check_model_file(path)
+    check_writes(path)
     library = kernels.library_for(path, progress)
     if progress is None:
-        return Model(path, kernels=library)
+        return Model(path, kernels=library, threads=kernels.threads)
     label = f"loading the {part}"
 
     def report(fraction: float) -> None:
         progress(label, round(100 * fraction), 100)
 
-    return Model(path, kernels=library, progress=report)
+    return Model(path, kernels=library, threads=kernels.threads, progress=report)
+
+
+def _check_bias(sampling: SamplingParams, target: Model) -> None:
+    beyond = [token for token in sampling.logit_bias if token >= target.vocab.n]
+    if beyond:
+        raise UsageError(
+            f"`logit_bias` has no token {beyond[0]} to add to: the vocabulary of "
+            f"{target.path.name} goes from 0 to {target.vocab.n - 1:,}"
+        )
 
 
 def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:

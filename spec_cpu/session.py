@@ -14,7 +14,7 @@ from spec_cpu.answer.ending import Ending
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.answer.steps import Finish, Step, steps
 from spec_cpu.answer.turn import Answer
-from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_drafted, check_seed, texts
+from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_drafted, check_seed, check_stops
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import cycles
 from spec_cpu.cycle.drafting import Drafting
@@ -194,9 +194,9 @@ class Session:
         FLAG.check(raw=raw, special=special, ignore_eos=ignore_eos)
         FUNCTION.check(optional=True, progress=progress)
         check_seed(seed)
-        asked = texts("stop", stop)
+        asked = check_stops(stop)
         if max_tokens < 1:
-            raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
+            raise UsageError(f"`max_tokens` must be at least 1, not {max_tokens}")
         self._check_pinned(k)
         this = self._turns.begin()
         self._settle()
@@ -295,7 +295,7 @@ class Session:
         if len(rendered.tokens) >= self.n_ctx:
             raise ContextError(
                 f"the prompt has {len(rendered.tokens):,} tokens, but the context holds "
-                f"{self.n_ctx:,} with the answer: shorten it, or raise --ctx"
+                f"{self.n_ctx:,} with the answer: shorten it, or raise `ctx`"
             )
         return rendered
 
@@ -388,7 +388,7 @@ class Session:
         if depth + max_width >= self.n_ctx:
             raise ContextError(
                 f"a depth of {depth:,} and passes of {max_width} tokens need more than the context "
-                f"of {self.n_ctx:,}: give a smaller --depth, or raise --ctx"
+                f"of {self.n_ctx:,}: give a smaller `depth`, or raise `ctx`"
             )
         with self._turns.alone():
             self._settle()

@@ -53,7 +53,7 @@ def session(tiny_target: Path) -> Iterator[Session]:
 
 def refused(error: SpecCpuError, name: str) -> None:
     assert "\n" not in str(error)
-    assert str(error).startswith(f"{name} takes ")
+    assert str(error).startswith(f"`{name}` takes ")
     assert len(str(error)) < 200
 
 
@@ -105,17 +105,17 @@ def test_sampling_params(name: str) -> None:
 def test_numbers_of_other_libraries_are_told_apart(session: Session) -> None:
     """They would go a long way: into files of JSON, and into C."""
     assert SamplingParams(temperature=np.float64(0.5)).temperature == 0.5, "this one is a float"
-    with pytest.raises(UsageError, match=r"top_k takes a whole number \(an int\), not .*5"):
+    with pytest.raises(UsageError, match=r"`top_k` takes a whole number \(an int\), not .*5"):
         SamplingParams(top_k=np.int64(5))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="seed takes a whole number"):
+    with pytest.raises(UsageError, match="`seed` takes a whole number"):
         next(session.generate("a", seed=np.int64(1)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [-1, -(2**70)])
 def test_a_seed_below_0(session: Session, tiny_target: Path, seed: int) -> None:
-    with pytest.raises(UsageError, match="seed must be 0 or more"):
+    with pytest.raises(UsageError, match="`seed` must be 0 or more"):
         next(session.generate("a", seed=seed))
-    with pytest.raises(UsageError, match="seed must be 0 or more"):
+    with pytest.raises(UsageError, match="`seed` must be 0 or more"):
         spec_cpu.load(tiny_target, seed=seed)
     check_seed(2**70)
 

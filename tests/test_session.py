@@ -68,7 +68,7 @@ def test_a_plain_answer_leaves_the_draft_alone(session: Session) -> None:
 
 def test_a_k_that_cannot_be_pinned(session: Session, tiny_target: Path) -> None:
     for k in (-1, defaults.MAX_DRAFT_TOKENS + 1):
-        with pytest.raises(UsageError, match="draft-tokens must be from 0"):
+        with pytest.raises(UsageError, match="`k` must be from 0"):
             answer(session, k=k)
     with (
         spec_cpu.load(tiny_target, threads=1) as plain,
@@ -358,7 +358,7 @@ def test_a_bad_prompt_changes_nothing(session: Session) -> None:
             answer(session, prompt)
     with pytest.raises(ContextError, match=r"prompt has [\d,]+ tokens.* context holds 512"):
         answer(session, "long " * 600)
-    with pytest.raises(UsageError, match="max-tokens"):
+    with pytest.raises(UsageError, match="`max_tokens`"):
         answer(session, max_tokens=0)
     assert session.messages == []
 
@@ -366,13 +366,13 @@ def test_a_bad_prompt_changes_nothing(session: Session) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"k": -1}, "draft-tokens must be from 0 to 64"),
-        ({"k": 65}, "draft-tokens must be from 0 to 64"),
-        ({"rule": "likely"}, "rule must be one of block, token"),
+        ({"k": -1}, "`k` must be from 0 to 64"),
+        ({"k": 65}, "`k` must be from 0 to 64"),
+        ({"rule": "likely"}, "`rule` must be one of block, token"),
         ({"seed": -1}, "seed"),
-        ({"draft_ctx": 8}, "draft-ctx must be at least"),
-        ({"ctx": 0}, "ctx must be from 1 to"),
-        ({"threads": 0}, "threads must be from 1 to 512"),
+        ({"draft_ctx": 8}, "`draft_ctx` must be at least"),
+        ({"ctx": 0}, "`ctx` must be from 1 to"),
+        ({"threads": 0}, "`threads` must be from 1 to 512"),
     ],
 )
 def test_options_out_of_range(

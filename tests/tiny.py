@@ -312,11 +312,16 @@ def write_projector(path: Path, *, seed: int = 0, n_embd: int = 32) -> Path:
     return model.write(path)
 
 
-def write_bare(path: Path, architecture: str, tensors: Sequence[str] = ()) -> Path:
-    """Write a file that names an architecture, and has little besides."""
+def write_bare(
+    path: Path, architecture: str, tensors: Sequence[str] = (), *, mute: bool = False
+) -> Path:
+    """Write a file that names an architecture, and has little besides; `mute`: no vocabulary."""
     model = _Model(architecture, seed=0)
     model.common(n_embd=32, n_layer=1, n_ctx=64)
-    model.sentencepiece(vocabulary(32), eos=EOS)
+    if mute:
+        model.header.add_tokenizer_model("none")
+    else:
+        model.sentencepiece(vocabulary(32), eos=EOS)
     for name in ("token_embd.weight", *tensors):
         model.matrix(name, 32, 32)
     return model.write(path)

@@ -7,9 +7,11 @@ from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 
 from spec_cpu.answer.steps import Step
+from spec_cpu.notices import DailyNotice
 from spec_cpu.progress import Progress
 from spec_cpu.session import Session
 from spec_cpu.text.streaming import Piece
+from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import Interrupt
 from spec_cpu_cli.live import AnswerView
 from spec_cpu_cli.progress import progress_bar
@@ -65,9 +67,18 @@ def _begin(
 
 def say(session: Session, said: int = 0) -> int:
     """Print the session's notices from number `said` on to standard error; how many there are."""
-    for notice in session.notices[said:]:
-        print(f"note: {notice}", file=sys.stderr)
+    show_notices(session.notices[said:])
     return len(session.notices)
+
+
+def show_notices(notices: Iterable[str]) -> None:
+    """Print notices to standard error, daily ones once a day."""
+    for notice in notices:
+        if isinstance(notice, DailyNotice):
+            if not notice.due:
+                continue
+            notice.shown()
+        print(f"note: {with_flags(notice)}", file=sys.stderr)
 
 
 def print_summary(lines: Iterable[str]) -> None:

@@ -72,7 +72,8 @@ def bench(
     draft: opt.Draft = None,
     pair: opt.Pair = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="So many prompts of each category.")
+        int | None,
+        typer.Option("--limit", min=1, help="So many prompts of each category.  [default: all]"),
     ] = None,
     max_tokens: opt.MaxTokens = defaults.BENCH_TOKENS,
     temps: Annotated[
@@ -86,13 +87,16 @@ def bench(
     lookup: opt.Lookup = None,
     recalibrate: opt.Recalibrate = False,
     rule: opt.Rule = defaults.RULE,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of all random draws, at each temperature.")
+    ] = 1,
     sweep: Annotated[
         str | None,
         typer.Option(
             "--sweep",
             metavar="k=A..B",
-            help=f"Also pin each of these k, up to {defaults.MAX_SWEEP}: the curve.",
+            help=f"Also pin each of these k, up to {defaults.MAX_SWEEP}: the curve.  "
+            "[default: none]",
             rich_help_panel=_MORE,
         ),
     ] = None,
@@ -110,7 +114,7 @@ def bench(
             "--llama-cpp",
             callback=opt.home,
             envvar="SPEC_CPU_LLAMA_CPP",
-            help="The folder of llama.cpp's programs.",
+            help="The folder of llama.cpp's programs.  [default: none]",
             rich_help_panel=_MORE,
         ),
     ] = None,
@@ -123,7 +127,7 @@ def bench(
         typer.Option(
             "--out",
             callback=opt.home,
-            help="Write bench.json and bench.md to this folder.",
+            help="Write bench.json and bench.md to this folder.  [default: nowhere]",
             rich_help_panel=_OUTPUT,
         ),
     ] = None,

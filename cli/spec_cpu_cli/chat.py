@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spec_cpu import defaults
-from spec_cpu.arguments import expanded
+from spec_cpu.arguments import check_stops, expanded
 from spec_cpu.errors import SpecCpuError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.prompt import is_text
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def chat(
     """
     from spec_cpu_cli.answer import say
 
+    stops = check_stops(stop)
     choice = opt.choose_models(target, draft, pair)
     sampling = opt.sampling_params(
         temp=temp,
@@ -95,7 +97,7 @@ def chat(
             elif not is_text(line):
                 _note("that line is not UTF-8 text: type it again", quiet=False)
             elif line:
-                _reply(session, line, max_tokens, stop or [], quiet=quiet, color=color)
+                _reply(session, line, max_tokens, stops, quiet=quiet, color=color)
                 said = said if quiet else say(session, said)
 
 
@@ -129,7 +131,7 @@ def _reply(
     try:
         stream_answer(session, generate, stream=True, quiet=quiet, color=color)
     except SpecCpuError as error:
-        _note(f"spec-cpu: {error}", quiet=False)
+        _note(f"spec-cpu: {with_flags(str(error))}", quiet=False)
     else:
         if session.finish == "context":
             _note("the context is full: /reset begins anew, or raise --ctx", quiet)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spec_cpu.errors import KernelsError
+from spec_cpu_cli.options import help_alone
 
 app = typer.Typer(
-    help="The kernels compiled for this machine: build, status, test.", no_args_is_help=True
+    help="The kernels compiled for this machine: build, status, test.",
+    invoke_without_command=True,
+    callback=help_alone,
 )
 
 
@@ -51,7 +55,7 @@ def status() -> None:
         print(f"kernels    {error}")
         return
     print(f"kernels    for {found.isa.name}")
-    print(f"compiler   {found.compiler} ({found.compiler_version})")
+    print(f"compiler   {shlex.join(found.compiler)} ({found.compiler_version})")
     built = found.is_whole()
     print(f"library    {found.library}{'' if built else ' (compiled on first use)'}")
     if found.log.is_file():

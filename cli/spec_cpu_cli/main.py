@@ -14,7 +14,9 @@ import typer
 from spec_cpu import __version__
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import bench, chat, kernels, models, plan, run, train
+from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import EXIT_CODE
+from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.prompt import is_text
 
 # Typer carries a click of its own: what its errors have in common is found through what it exports.
@@ -50,8 +52,7 @@ def root(
     ] = False,
 ) -> None:
     """Exact speculative decoding for GGUF models on a CPU."""
-    if context.invoked_subcommand is None:
-        print(context.get_help())
+    help_alone(context)
 
 
 def main() -> None:
@@ -81,7 +82,7 @@ def _run() -> int:
 def _explain(error: Exception) -> tuple[str, int]:
     """The line and the exit code for a foreseen error; any other is raised again: a bug."""
     if isinstance(error, SpecCpuError):
-        return str(error), error.exit_code
+        return with_flags(str(error)), error.exit_code
     if isinstance(error, _ClickError):
         return _with_hint(error), getattr(error, "exit_code", UsageError.exit_code)
     if isinstance(error, OSError):

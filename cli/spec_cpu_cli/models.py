@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu.errors import CatalogError
+from spec_cpu_cli.options import help_alone
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
     from spec_cpu.models.catalog import Catalog, Model, Pair
 
-app = typer.Typer(help="The catalogue of models: list, show, pull.", no_args_is_help=True)
+app = typer.Typer(
+    help="The catalogue of models: list, show, pull.",
+    invoke_without_command=True,
+    callback=help_alone,
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded

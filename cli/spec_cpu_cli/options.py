@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from spec_cpu.session import Session
 
 
+def help_alone(context: typer.Context) -> None:
+    """For a group of commands: called without one, it shows its help."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
 def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
     """For every option that takes a path: `~` is the home folder, also where no shell saw it."""
     if isinstance(path, list):
@@ -36,7 +42,7 @@ Target = Annotated[
     typer.Option(
         "--target",
         "-m",
-        help="The model: a GGUF file or a catalogue name.",
+        help="The model: a GGUF file or a catalogue name.  [default: the --pair's]",
         rich_help_panel=_MODELS,
     ),
 ]
@@ -79,7 +85,12 @@ DraftContext = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", "-t", help="[default: one a free core]", rich_help_panel=_MODELS),
+    typer.Option(
+        "--threads",
+        "-t",
+        help="Threads that compute.  [default: one a free core]",
+        rich_help_panel=_MODELS,
+    ),
 ]
 DraftTokens = Annotated[
     int | None,
@@ -132,7 +143,9 @@ Rule = Annotated[
         rich_help_panel=_DRAFTING,
     ),
 ]
-System = Annotated[str | None, typer.Option("--system", help="A system turn to begin with.")]
+System = Annotated[
+    str | None, typer.Option("--system", help="A system turn to begin with.  [default: none]")
+]
 MaxTokens = Annotated[
     int, typer.Option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.")
 ]
@@ -182,7 +195,11 @@ LogitBias = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="[default: a new one]", rich_help_panel=_SAMPLING),
+    typer.Option(
+        "--seed",
+        help="Of all random draws: the same seed gives the same text.  [default: a new one]",
+        rich_help_panel=_SAMPLING,
+    ),
 ]
 Color = Annotated[
     bool,
@@ -215,7 +232,7 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
         raise UsageError("--pair names the target already: give --pair or --target, not both")
     drafts = _drafts(draft)
     if target is None:
-        if drafts.model is not None and pair is None:
+        if drafts.model is not None and pair is None and not _names_head(drafts.model):
             raise UsageError("--draft needs a --target to draft for")
         from spec_cpu.models.catalog import load_catalog
 
@@ -231,6 +248,17 @@ def choose_models(target: str | None, draft: str | None, pair: str | None) -> Mo
             "with a model (`spec-cpu models list` shows pairs)",
         )
     return ModelChoice(target, drafts)
+
+
+def _names_head(name: str | Path) -> bool:
+    """Is it a draft head that is here? It says itself which target it was made for."""
+    from spec_cpu.heads.file import is_head
+    from spec_cpu.models.catalog import load_catalog
+    from spec_cpu.models.fetch import local_path
+
+    model = load_catalog().models.get(str(name))
+    path = expanded(Path(name)) if model is None else local_path(model)
+    return path is not None and is_head(path)
 
 
 def _drafts(draft: str | None) -> Drafts:

@@ -41,7 +41,7 @@ def plan(
         typer.Option(
             "--plot",
             callback=opt.home,
-            help="Write the curves to a PNG file.",
+            help="Write the curves to a PNG file.  [default: none]",
             rich_help_panel="Output",
         ),
     ] = None,

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spec_cpu import defaults
+from spec_cpu.arguments import check_stops
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
 
@@ -80,6 +81,7 @@ def run(
         raise UsageError("--system needs the chat template: leave out --raw")
     if no_special and not raw:
         raise UsageError("--no-special is for --raw: in a conversation nobody's text is special")
+    stops = check_stops(stop)
     choice = opt.choose_models(target, draft, pair)
     sampling = opt.sampling_params(
         temp=temp,
@@ -116,7 +118,7 @@ def run(
         max_tokens=max_tokens,
         raw=raw,
         special=not no_special,
-        stop=stop or [],
+        stop=stops,
         ignore_eos=ignore_eos,
     )
     with session:

@@ -31,7 +31,12 @@ def train(
     out: Annotated[
         Path, typer.Option("--out", "-o", callback=opt.home, help="The file to write the head to.")
     ],
-    target: opt.Target = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target", "-m", help="The model to train it for: a GGUF file or a catalogue name."
+        ),
+    ],
     kind: Annotated[
         str | None, typer.Option("--kind", help="Of head: `eagle` or `medusa`.  [default: eagle]")
     ] = None,
@@ -48,7 +53,7 @@ def train(
         typer.Option(
             "--tokens",
             help="Tokens to generate and learn from, instead, in whole shards of 32,768: the same "
-            "seed then gives the same head.",
+            "seed then gives the same head.  [default: by --hours]",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -82,7 +87,7 @@ def train(
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", help="One step: `generate`, `train` or `evaluate`."),
+        typer.Option("--only", help="One step: `generate`, `train` or `evaluate`.  [default: all]"),
     ] = None,
     vocabulary: Annotated[
         int | None,
@@ -93,7 +98,9 @@ def train(
     ] = "Q8_0",
     threads: opt.Threads = None,
     kernels: opt.Kernels = defaults.KERNELS,
-    seed: Annotated[int | None, typer.Option("--seed", help="[default: 0]")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of all random draws.  [default: 0]")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
     ] = False,
@@ -175,18 +182,16 @@ def _asked(
     return Asked(kind, seed, vocabulary, hours, tokens, turns, epochs)
 
 
-def _target(name: str | None, *, verbose: bool, show: bool) -> Path:
+def _target(name: str, *, verbose: bool, show: bool) -> Path:
+    from spec_cpu.heads.file import check_writes
     from spec_cpu.llama import log
-    from spec_cpu.llama.gguf import check_model_file
     from spec_cpu.models.fetch import resolve
     from spec_cpu_cli.progress import download_progress
 
-    if name is None:
-        raise UsageError("give the --target to train a head for")
     log.set_verbose(verbose)
     with download_progress(show=show) as report:
         path = resolve(name, report)
-    check_model_file(path)
+    check_writes(path)
     return path
 
 
@@ -240,9 +245,10 @@ def _run(
 
 
 def _show(result: Evaluation, work: Work, out: Path, *, as_json: bool, quiet: bool) -> None:
+    from spec_cpu_cli.answer import show_notices
+
     if not quiet:
-        for notice in result.notices:
-            print(f"note: {notice}", file=sys.stderr)
+        show_notices(result.notices)
     if as_json:
         settings = {"kind": work.kind, "seed": work.seed, "epochs": work.epochs}
         record = {"head": str(out), **settings, "seconds": work.spent, **asdict(result)}

@@ -75,16 +75,16 @@ def check_rivals(names: Sequence[str], folder: Path | None) -> None:
     """
     for name in names:
         if name not in RIVALS:
-            raise UsageError(f"--against knows {' and '.join(RIVALS)}, not {name}")
+            raise UsageError(f"`against` knows {' and '.join(RIVALS)}, not {name}")
     if LLAMA_CPP not in names:
         return
     if folder is None:
-        raise UsageError(f"--against {LLAMA_CPP} needs --llama-cpp, the folder of its programs")
+        raise UsageError(f"`against` {LLAMA_CPP} needs `llama_cpp`, the folder of its programs")
     if not folder.is_dir():
-        raise UsageError(f"--llama-cpp: there is no folder {folder}")
+        raise UsageError(f"`llama_cpp`: there is no folder {folder}")
     for program in _PROGRAMS:
         if not (folder / program).is_file():
-            raise UsageError(f"--llama-cpp: {folder} has no {program}")
+            raise UsageError(f"`llama_cpp`: {folder} has no {program}")
 
 
 @contextmanager

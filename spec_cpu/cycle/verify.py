@@ -235,4 +235,4 @@ RULES: dict[str, Rule] = {
     **{name: Rule(_exactly(chain), exact=True) for name, chain in CHAIN_RULES.items()},
     "typical": Rule(verify_typical, exact=False),
 }
-"""By the names that `--rule` takes."""
+"""By their names."""

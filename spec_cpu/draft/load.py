@@ -137,5 +137,5 @@ def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -
     if draft_ctx is None:
         return max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
     if draft_ctx < MIN_CONTEXT:
-        raise UsageError(f"draft-ctx must be at least {MIN_CONTEXT}, not {draft_ctx}")
+        raise UsageError(f"`draft_ctx` must be at least {MIN_CONTEXT}, not {draft_ctx}")
     return draft_ctx

@@ -1,4 +1,4 @@
-"""Which drafts a person asked for: what `--draft ngram,tiny.gguf` names."""
+"""Which drafts a person asked for: what the draft "ngram,tiny.gguf" names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_drafts(draft: str | Path | None) -> Drafts:
     names = [name.strip() for name in draft.split(",")]
     if not all(names):
         raise UsageError(
-            f"--draft {draft!r} has an empty name: give a GGUF file or a catalogue name, "
+            f"`draft` {draft!r} has an empty name: give a GGUF file or a catalogue name, "
             f"{defaults.NGRAM}, or both with a comma between"
         )
     models = [name for name in names if name != defaults.NGRAM]
@@ -45,7 +45,7 @@ def read_drafts(draft: str | Path | None) -> Drafts:
     if _is_file(",".join(models)):  # it may have commas in its name
         models = [",".join(models)]
     if lookups > 1:
-        raise UsageError(f"--draft names {defaults.NGRAM} {lookups} times: once is enough")
+        raise UsageError(f"`draft` names {defaults.NGRAM} {lookups} times: once is enough")
     if len(models) > 1:
         raise UsageError(
             f"one draft model at a time, not {' and '.join(models)}: it may have "

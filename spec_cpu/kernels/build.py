@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from spec_cpu.cache import cache_dir, locked, staging
 from spec_cpu.errors import KernelsError
@@ -26,6 +28,7 @@ from spec_cpu.progress import Progress
 _SOURCE = Path(__file__).parent / "native"
 _NAME = "libspec_cpu_kernels.so"
 _LOG = "build.log"
+_MADE_BY = "compiler.json"
 _COMPILERS = ("g++", "c++", "clang++")
 _FLAGS = (
     *("-std=c++17", "-O3", "-mtune=native", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"),
@@ -44,7 +47,7 @@ _OTHER = "stock kernels are used"
 class Build:
     """What the library depends on. Its folder in the cache is named after all of it."""
 
-    compiler: str
+    compiler: tuple[str, ...]  # with the arguments that CXX has behind it
     compiler_version: str
     isa: InstructionSet
     llama_cpp: Path
@@ -62,15 +65,8 @@ class Build:
 
     @cached_property
     def folder(self) -> Path:
-        parts = {
-            "source": _source_digest(),
-            "compiler": self.compiler_version,
-            "flags": [*_FLAGS, *self.isa.flags],
-            "processor": [hardware.processor(), *hardware.instructions()],
-            _LLAMA_CPP: version(_LLAMA_CPP),
-        }
-        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-        return cache_dir() / "kernels" / digest
+        by = _digest([self.compiler_version, *self.compiler[1:]])[:8]
+        return cache_dir() / "kernels" / f"{_digest_here(self.isa)}-{by}"
 
     @property
     def library(self) -> Path:
@@ -80,6 +76,11 @@ class Build:
     def checksum(self) -> Path:
         """What the library's SHA-256 was when it was compiled."""
         return self.library.with_suffix(".sha256")
+
+    @property
+    def made_by(self) -> Path:
+        """The compiler that made the library, and its version: it may be gone later on."""
+        return self.folder / _MADE_BY
 
     @property
     def log(self) -> Path:
@@ -99,21 +100,26 @@ class Build:
             return False
 
 
-def find_build(isa: str | None = None, compiler: str | None = None) -> Build:
+def find_build(
+    isa: str | None = None, compiler: str | None = None, *, fresh: bool = False
+) -> Build:
     """How the library is built here, and where it is or will be.
+
+    Without a compiler it is one that was compiled here before, if there is one.
 
     Args:
         isa: the instruction set; default: what SPEC_CPU_ISA says, or the best of this machine.
-        compiler: default: what CXX says, or one that is found.
+        compiler: as a shell would take it, with arguments; default: what CXX says, or one that is
+            found.
+        fresh: it is to be compiled, whatever there is.
 
     Raises:
-        KernelsError: not for this processor, or there is no compiler.
+        KernelsError: not for this processor, or there is no compiler and nothing from before.
         UsageError: no such instruction set.
     """
     if platform.machine() not in ("x86_64", "AMD64"):
         raise KernelsError(f"no kernels for {platform.machine()} processors: {_OTHER}")
     chosen = instruction_sets.choose(isa)
-    compiler, said = _find_compiler(compiler or os.environ.get("CXX"))
     spec = find_spec("llama_cpp")
     try:
         version(_LLAMA_CPP)
@@ -121,7 +127,15 @@ def find_build(isa: str | None = None, compiler: str | None = None) -> Build:
         spec = None
     if spec is None or spec.origin is None:
         raise KernelsError(f"{_LLAMA_CPP} is not installed as a package: {_OTHER}")
-    return Build(compiler, said, chosen, Path(spec.origin).parent)
+    llama_cpp = Path(spec.origin).parent
+    try:
+        command, said = _find_compiler(compiler or os.environ.get("CXX"))
+    except KernelsError:
+        kept = None if fresh else _kept(chosen, llama_cpp)
+        if kept is None:
+            raise
+        return kept
+    return Build(command, said, chosen, llama_cpp)
 
 
 def build(
@@ -133,7 +147,7 @@ def build(
         KernelsError: as `find_build` and `make`.
         UsageError: as `find_build`.
     """
-    return make(find_build(isa), fresh=fresh, progress=progress)
+    return make(find_build(isa, fresh=fresh), fresh=fresh, progress=progress)
 
 
 def make(found: Build, *, fresh: bool = False, progress: Progress | None = None) -> Build:
@@ -158,6 +172,8 @@ def make(found: Build, *, fresh: bool = False, progress: Progress | None = None)
                 compiled = folder / _NAME
                 _compile(found, compiled)
                 found.checksum.write_text(_sha256(compiled), encoding="utf-8")
+                made_by = json.dumps([found.compiler, found.compiler_version])
+                found.made_by.write_text(made_by, encoding="utf-8")
                 os.replace(compiled, found.library)
     return found
 
@@ -194,7 +210,7 @@ def _storing(found: Build, report: Progress) -> Iterator[Path]:
 
 def _compile(to: Build, output: Path) -> None:
     sources = map(str, sorted(_SOURCE.glob("*.cpp")))
-    command = [to.compiler, *to.flags, "-shared", *sources, "-o", str(output), *to.libraries]
+    command = [*to.compiler, *to.flags, "-shared", *sources, "-o", str(output), *to.libraries]
     try:
         done = subprocess.run(
             command,
@@ -217,22 +233,48 @@ def _failed(build: Build) -> KernelsError:
     return KernelsError(f"the kernels could not be built (see {build.log}): {_OTHER}; {again}")
 
 
-def _find_compiler(chosen: str | None) -> tuple[str, str]:
-    """A C++ compiler, and what it calls itself."""
-    for name in (chosen,) if chosen else _COMPILERS:
+def _find_compiler(chosen: str | None) -> tuple[tuple[str, ...], str]:
+    """A C++ compiler with its arguments, and what it calls itself."""
+    for command in (chosen,) if chosen else _COMPILERS:
+        try:
+            name, *arguments = shlex.split(command)
+        except ValueError:  # nothing, or a quotation mark without its other one
+            continue
         path = shutil.which(name)
         if path is None:
             continue
+        words = (path, *arguments)
         try:
             done = subprocess.run(
-                [path, "--version"], capture_output=True, text=True, timeout=30, check=True
+                [*words, "--version"], capture_output=True, text=True, timeout=30, check=True
             )
         except (OSError, subprocess.SubprocessError):
             continue
-        return path, done.stdout.partition("\n")[0]
+        return words, done.stdout.partition("\n")[0]
     names = "g++ or clang++"
     wanted = f"{chosen} (see CXX) does not run" if chosen else f"no C++ compiler ({names})"
     raise KernelsError(f"{wanted}: {_OTHER}; install one (Debian, Ubuntu: apt install g++)")
+
+
+def _kept(isa: InstructionSet, llama_cpp: Path) -> Build | None:
+    """A library of these sources for this machine, by a compiler that may be gone."""
+    for record in (cache_dir() / "kernels").glob(f"{_digest_here(isa)}-*/{_MADE_BY}"):
+        with suppress(OSError, ValueError, TypeError):
+            compiler, said = json.loads(record.read_text(encoding="utf-8"))
+            found = Build(tuple(compiler), str(said), isa, llama_cpp)
+            if found.folder == record.parent and found.is_whole() and not found.log.is_file():
+                return found
+    return None
+
+
+def _digest_here(isa: InstructionSet) -> str:
+    """What a library depends on besides the compiler."""
+    flags, processor = [*_FLAGS, *isa.flags], [hardware.processor(), *hardware.instructions()]
+    return _digest([_source_digest(), flags, processor, version(_LLAMA_CPP)])
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def _source_digest() -> str:

@@ -11,12 +11,13 @@ from typing import Literal, get_args
 
 from spec_cpu.errors import ContextError, KernelsError, ModelError, UsageError
 from spec_cpu.kernels.build import Build
-from spec_cpu.kernels.ready import ready, said_today
+from spec_cpu.kernels.ready import ready
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.kernels import formats, row_ops
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.machine import hardware
+from spec_cpu.notices import DailyNotice
 from spec_cpu.progress import Progress
 from spec_cpu.sampling.logits import NumpyRowOps, RowOps
 
@@ -48,8 +49,9 @@ class Kernels:
             fresh: time models again that were timed before.
 
         Attributes:
+            threads: that passes run on, and that pack weights.
             notice: why there are none, if there are none but were asked for, or for which formats
-                there are none. In mode `auto` it is said once a day that there are none.
+                there are none. In mode `auto` it is a daily one that there are none at all.
 
         Raises:
             UsageError: no such mode, or no such instruction set as SPEC_CPU_ISA says.
@@ -57,11 +59,11 @@ class Kernels:
         if mode == "auto":
             mode = os.environ.get("SPEC_CPU_KERNELS", mode)
         if mode not in MODES:
-            raise UsageError(f"kernels must be one of {', '.join(MODES)}, not {mode}")
+            raise UsageError(f"`kernels` must be one of {', '.join(MODES)}, not {mode}")
         self.notice: str | None = None
         self._mode = mode
         self._fresh = fresh
-        self._threads = hardware.threads(threads)
+        self.threads = hardware.threads(threads)
         self._build = None if mode == "off" else self._obtain(progress)
 
     @property
@@ -73,8 +75,7 @@ class Kernels:
         try:
             found = ready(progress=progress)
         except KernelsError as error:
-            if not (self._mode == "auto" and said_today(str(error))):
-                self.notice = str(error)
+            self.notice = DailyNotice(error) if self._mode == "auto" else str(error)
             return None
         wrong = [name for name, fault in formats(found.library).items() if fault]
         if wrong:
@@ -102,14 +103,14 @@ class Kernels:
         return None
 
     def _gains(self, model: Path, found: Build, progress: Progress | None) -> bool:
-        record = found.folder / f"{Model.fingerprint_of(model)}-{self._threads}.json"
+        record = found.folder / f"{Model.fingerprint_of(model)}-{self.threads}.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             times = {} if self._fresh else json.loads(record.read_text(encoding="utf-8"))
             return bool(sum(times["ours"]) < sum(times["stock"]))
         if progress is not None:
             progress(f"trying the kernels on {model.name} (once)", 0, None)
         try:
-            stock, ours = (_times(model, each, self._threads) for each in (None, found.library))
+            stock, ours = (_times(model, each, self.threads) for each in (None, found.library))
         except (ModelError, ContextError):
             return False  # loading it in earnest will say what is wrong
         with contextlib.suppress(OSError):
@@ -120,7 +121,7 @@ class Kernels:
 def _times(path: Path, library: Path | None, threads: int) -> list[float]:
     """Seconds of a pass of each width, the best of a few."""
     with (
-        Model(path, kernels=library) as model,
+        Model(path, kernels=library, threads=threads) as model,
         Context(model, n_ctx=64, n_batch=16, threads=threads) as context,
     ):
         sequence = KVSequence(context)

@@ -68,7 +68,7 @@ class Context:
             ContextError: not enough memory.
         """
         if not 1 <= n_ctx <= _MOST_CONTEXT:
-            raise UsageError(f"ctx must be from 1 to {_MOST_CONTEXT:,}, not {n_ctx}")
+            raise UsageError(f"`ctx` must be from 1 to {_MOST_CONTEXT:,}, not {n_ctx}")
         self.model = model
         self.n_ctx = n_ctx
         self.n_batch = min(n_batch, n_ctx)
@@ -113,7 +113,7 @@ class Context:
             cause = log.last_error() or "llama.cpp gave no reason"
             raise ContextError(
                 f"cannot make a context of {self.n_ctx:,} tokens for {self.model.path.name} "
-                f"({cause}): try a smaller --ctx"
+                f"({cause}): try a smaller `ctx`"
             )
         return int(handle)
 
@@ -228,7 +228,7 @@ class Context:
 
     def _failure(self, status: int, n: int) -> str:
         if status == _NO_SLOT:
-            return f"the context of {self.n_ctx:,} tokens has no room for {n} more: raise --ctx"
+            return f"the context of {self.n_ctx:,} tokens has no room for {n} more: raise `ctx`"
         return f"llama.cpp failed to decode ({log.last_error() or f'status {status}'})"
 
     def hidden_rows(self, rows: int) -> Rows:
@@ -385,5 +385,5 @@ def _check_memory(model: Model, n_ctx: int, n_batch: int) -> None:
         raise ContextError(
             f"a context of {n_ctx:,} tokens for {model.path.name} needs about "
             f"{needed / 1e9:,.1f} GB, but {available / 1e9:,.1f} GB of memory are free: "
-            "try a smaller --ctx"
+            "try a smaller `ctx`"
         )

@@ -72,16 +72,23 @@ def row_ops(library: Path) -> NativeRowOps:
 
 
 @contextmanager
-def accepting(library: Path | None) -> Iterator[None]:
-    """Inside, models that are loaded get their weights packed for `library`; None: for none."""
+def accepting(library: Path | None, threads: int | None = None) -> Iterator[None]:
+    """Inside, models that are loaded get their weights packed for `library`; None: for none.
+
+    Args:
+        threads: that pack them; default: as many as OpenMP is set to.
+    """
     kernels = None if library is None else _loaded[library.parent.name]
     with _loading:  # the switch is the process's: another thread must not load a model meanwhile
         if kernels:
             kernels.spec_cpu_accept(True)
+            usual = kernels.omp_get_max_threads()
+            kernels.omp_set_num_threads(threads or usual)
         try:
             yield
         finally:
             if kernels:
+                kernels.omp_set_num_threads(usual)
                 kernels.spec_cpu_accept(False)
 
 
@@ -137,6 +144,9 @@ def _declare(kernels: ctypes.CDLL) -> None:
     pointer, size, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
     kernels.spec_cpu_accept.argtypes = [ctypes.c_bool]
     kernels.spec_cpu_accept.restype = None
+    kernels.omp_set_num_threads.argtypes = [ctypes.c_int]  # of the OpenMP that it is linked with
+    kernels.omp_set_num_threads.restype = None
+    kernels.omp_get_max_threads.restype = ctypes.c_int
     kernels.spec_cpu_isa.restype = text
     kernels.spec_cpu_check_layouts.argtypes = [text, ctypes.c_size_t]
     kernels.spec_cpu_format.argtypes = [ctypes.c_int]

@@ -62,6 +62,7 @@ class Model:
         path: Path,
         *,
         kernels: Path | None = None,
+        threads: int | None = None,
         progress: Callable[[float], None] | None = None,
     ) -> None:
         """Load `path` (for a split model: its first part).
@@ -69,6 +70,7 @@ class Model:
         Args:
             kernels: the library of kernels to pack the weights for (`load_kernels` was called with
                 it); default: stock kernels.
+            threads: that pack them; default: as many as OpenMP is set to.
             progress: told the fraction loaded, 0 to 1; what it raises ends the loading.
 
         Raises:
@@ -80,7 +82,7 @@ class Model:
         self.library = kernels
         self.kernels = STOCK if kernels is None else kernels.parent.name
         self._contexts: WeakSet[Closable] = WeakSet()
-        with accepting(kernels):
+        with accepting(kernels, threads):
             self._handle = _load(path, progress)
         try:
             self._check_usable()

@@ -60,7 +60,7 @@ def threads(asked: int | None) -> int:
     if asked is None:
         return usable_cores()
     if not 1 <= asked <= _MOST_THREADS:
-        raise UsageError(f"threads must be from 1 to {_MOST_THREADS}, not {asked}")
+        raise UsageError(f"`threads` must be from 1 to {_MOST_THREADS}, not {asked}")
     return asked
 
 

@@ -144,20 +144,20 @@ class SamplingParams:
             f"0, or {_SMALLEST:g} or more",
             self.temperature,
         )
-        _require(self.top_k >= 0, "top-k", "0 (off) or more", self.top_k)
-        _require(0 < self.top_p <= 1, "top-p", "above 0 and at most 1", self.top_p)
-        _require(0 <= self.min_p <= 1, "min-p", "from 0 to 1", self.min_p)
+        _require(self.top_k >= 0, "top_k", "0 (off) or more", self.top_k)
+        _require(0 < self.top_p <= 1, "top_p", "above 0 and at most 1", self.top_p)
+        _require(0 <= self.min_p <= 1, "min_p", "from 0 to 1", self.min_p)
         for name in ("repeat_penalty", "frequency_penalty", "presence_penalty"):
             value = getattr(self, name)
             rule = f"from {-_LARGEST:g} to {_LARGEST:g}"
-            _require(-_LARGEST <= value <= _LARGEST, name.replace("_", "-"), rule, value)
-        _require(self.repeat_penalty >= _SMALLEST, "repeat-penalty", "above 0", self.repeat_penalty)
-        _require(self.penalty_last_n >= -1, "repeat-last-n", "-1 or more", self.penalty_last_n)
+            _require(-_LARGEST <= value <= _LARGEST, name, rule, value)
+        _require(self.repeat_penalty >= _SMALLEST, "repeat_penalty", "above 0", self.repeat_penalty)
+        _require(self.penalty_last_n >= -1, "penalty_last_n", "-1 or more", self.penalty_last_n)
         for token, bias in self.logit_bias.items():
-            _require(0 <= token < 2**31, "logit-bias", "for a token id of 0 or more", token)
+            _require(0 <= token < 2**31, "logit_bias", "for a token id of 0 or more", token)
             _require(
                 abs(bias) <= _LARGEST or bias == -math.inf,
-                "logit-bias",
+                "logit_bias",
                 f"-inf, or from {-_LARGEST:g} to {_LARGEST:g}",
                 bias,
             )
@@ -185,7 +185,7 @@ class SamplingParams:
 
 def _require(holds: bool, name: str, rule: str, value: object) -> None:
     if not holds:
-        raise UsageError(f"{name} must be {rule}, not {value}")
+        raise UsageError(f"`{name}` must be {rule}, not {value}")
 
 
 class Pipeline:

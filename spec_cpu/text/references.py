@@ -64,7 +64,7 @@ def _whole_characters(data: bytes) -> bytes:
 
 def _decoded(data: bytes, file: Path) -> str:
     if b"\0" in data:
-        raise UsageError(f"{file} is binary: --lookup takes UTF-8 text")
+        raise UsageError(f"{file} is binary: `lookup` takes UTF-8 text")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

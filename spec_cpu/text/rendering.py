@@ -41,7 +41,7 @@ def render(
         UsageError: an empty prompt.
     """
     if not prompt.strip():
-        raise UsageError("the prompt is empty: give some text, --file, or standard input")
+        raise UsageError("the prompt is empty: give some text")
     vocab = target.vocab
     if before is None:
         rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))

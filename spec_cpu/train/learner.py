@@ -205,6 +205,6 @@ def _at_a_time(
         raise ContextError(
             f"training this head needs about {needed / 1e9:.1f} GB of memory, but "
             f"{available / 1e9:.1f} GB are free: close other programs, or give a smaller "
-            "--vocabulary"
+            "`vocabulary`"
         )
     return n

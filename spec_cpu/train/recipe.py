@@ -157,7 +157,7 @@ def train(target: Path, work: Work, out: Path, quantization: str, how: How) -> A
 
     if work.lacks_shards:
         raise UsageError(
-            f"shards are gone that {work.folder} had: run the command without --only, and they are "
+            f"shards are gone that {work.folder} had: run the command without `only`, and they are "
             "made again"
         )
     torch.set_num_threads(hardware.threads(how.threads))
@@ -223,6 +223,6 @@ def _check_disk(target: Model, work: Work) -> None:
     if needed - done > free:
         raise SpecCpuError(
             f"{work.tokens:,} tokens of {target.path.name} take about {needed / 1e9:.1f} GB on "
-            f"disk, but {work.folder} has {free / 1e9:.1f} GB: give fewer --tokens, or --resume "
+            f"disk, but {work.folder} has {free / 1e9:.1f} GB: give fewer `tokens`, or `resume` "
             "on another disk"
         )

@@ -24,7 +24,7 @@ from spec_cpu.train.shards import ShardStore
 
 _STATE = "run.json"
 _HELD_OUT_EVERY = 10  # prompts: one of so many is held out
-_OPTIONS = {"prompts": "--prompts FILE"}  # where it is not the name and the value
+_OPTIONS = {"prompts": "`prompts` FILE"}  # where it is not the name and the value
 
 Turns = list[list[str]]
 
@@ -167,16 +167,16 @@ def open_work(folder: Path, target: str, fingerprint: str, asked: Asked) -> Work
 
 def _check(asked: Asked) -> None:
     if asked.hours is not None and asked.tokens is not None:
-        raise UsageError("--hours and --tokens both say how much to train: give one of them")
+        raise UsageError("`hours` and `tokens` both say how much to train: give one of them")
     if asked.hours is not None and not 0.0 < asked.hours <= 1000.0:
-        raise UsageError(f"hours must be more than 0 and at most 1,000, not {asked.hours:g}")
+        raise UsageError(f"`hours` must be more than 0 and at most 1,000, not {asked.hours:g}")
     if asked.epochs is not None and not 0.0 < asked.epochs <= 100.0:
-        raise UsageError(f"epochs must be more than 0 and at most 100, not {asked.epochs:g}")
+        raise UsageError(f"`epochs` must be more than 0 and at most 100, not {asked.epochs:g}")
     least = {"tokens": 1, "seed": 0, "vocabulary": 1}
     for name, bound in least.items():
         value = getattr(asked, name)
         if value is not None and value < bound:
-            raise UsageError(f"{name} must be {bound} or more, not {value}")
+            raise UsageError(f"`{name}` must be {bound} or more, not {value}")
     if asked.prompts is not None and len(asked.prompts) < 2:
         raise UsageError("one prompt cannot be held out and learnt from: give two at least")
 
@@ -190,25 +190,25 @@ def _read(folder: Path) -> Work:
             return work
     except (OSError, ValueError, TypeError):
         pass
-    raise UsageError(f"{file} is damaged: delete it, or give another --resume")
+    raise UsageError(f"{file} is damaged: delete it, or give another `resume`")
 
 
 def _check_same(work: Work, fingerprint: str, asked: Asked) -> None:
     if work.fingerprint != fingerprint:
         raise UsageError(
             f"{work.folder} is the training of a head for {work.target}: give that target, or "
-            "another --resume"
+            "another `resume`"
         )
     for option in fields(Asked):
         given, begun = getattr(asked, option.name), getattr(work, option.name)
         if given is not None and given != begun:
             raise UsageError(
                 f"{work.folder} was begun {_as_option(option.name, begun)}: leave the option "
-                "out, or give another --resume"
+                "out, or give another `resume`"
             )
 
 
 def _as_option(name: str, value: float | int | str | Sequence[object] | None) -> str:
     if not value and value != 0:
-        return f"without --{name}"
-    return f"with {_OPTIONS.get(name, f'--{name} {value}')}"
+        return f"without `{name}`"
+    return f"with {_OPTIONS.get(name, f'`{name}` {value}')}"

@@ -118,6 +118,22 @@ def test_layers_for_multi_token_prediction_alone_are_named(
     refused(call("run", "hi", "-q", *plain, "-d", file), 1, "MTP", "part.gguf")
 
 
+@pytest.mark.parametrize("name", ["smollm2-135m-eagle", "smollm2-135m-medusa"])
+@pytest.mark.parametrize(
+    "command", [["run", "hi"], ["plan"], ["train", "-o", "head.gguf"]], ids=lambda words: words[0]
+)
+def test_a_head_as_a_target_is_named(call: Call, command: list[str], name: str) -> None:
+    refused(call(*command, "-m", name), 1, "draft head", f"{name}.gguf", "as the draft")
+
+
+@pytest.mark.parametrize("part", ["-m", "-d"])
+def test_a_model_without_a_vocabulary_is_named(
+    call: Call, tmp_path: Path, plain: list[str], part: str
+) -> None:
+    file = tiny.write_bare(tmp_path / "mute.gguf", "llama", mute=True)
+    refused(call("run", "hi", "-q", *plain, part, file), 1, "vocabulary", "mute.gguf")
+
+
 @pytest.mark.parametrize("architecture", [*gguf.MODEL_ARCH_NAMES.values(), "no-such", "x" * 70])
 def test_a_file_of_any_architecture_that_lacks_its_layers_is_refused(
     call: Call, tmp_path: Path, architecture: str

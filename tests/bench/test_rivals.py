@@ -101,7 +101,7 @@ def test_a_program_that_cannot_be_run(tmp_path: Path) -> None:
 def test_what_is_missing_is_found_out_first(tmp_path: Path) -> None:
     check_rivals(["llama-cpp-python"], None)
     for folder, message in (
-        (None, "needs --llama-cpp"),
+        (None, "needs `llama_cpp`"),
         (tmp_path / "nowhere", "there is no folder"),
         (tmp_path, "has no llama-completion"),
     ):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
+from spec_cpu_cli.main import app
 
 if TYPE_CHECKING:
     from conftest import Models, Program
@@ -42,6 +45,33 @@ def test_help_is_quick_to_come(cli: Program, command: list[str]) -> None:
     assert done.stdout.splitlines()[-2:] == ["CODE 0", "LOADED []"]
     assert "Usage: " in done.stdout
     assert "--help" in done.stdout
+
+
+def commands(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command, with the words that call it."""
+    yield name.strip(), group
+    for word, command in getattr(group, "commands", {}).items():
+        yield from commands(command, f"{name} {word}")
+
+
+OPTIONS = [
+    pytest.param(option, id=f"{name} {option.opts[0]}")
+    for name, command in commands(typer.main.get_command(app))
+    for option in command.params
+    if option.param_type_name == "option"
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_says_what_it_does_and_what_it_is_without_it(option: Any) -> None:
+    said = (option.help or "").partition("[default")[0]
+    assert len(said.split()) >= 2
+    if option.required or option.multiple or option.is_flag:
+        return
+    if option.default is None:
+        assert "default" in option.help, f"what is it without {option.opts[0]}?"
+    else:
+        assert option.show_default
 
 
 def test_version(cli: Program) -> None:

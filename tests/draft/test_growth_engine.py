@@ -251,7 +251,7 @@ def test_turns_and_seeds_are_as_good_as_with_chains(tiny_target: Path, tiny_draf
 
 
 def test_a_shape_that_is_none_is_refused(tiny_target: Path) -> None:
-    with pytest.raises(UsageError, match="shape must be one of auto, chain, tree, not star"):
+    with pytest.raises(UsageError, match="`shape` must be one of auto, chain, tree, not star"):
         spec_cpu.load(tiny_target, shape="star")
 
 

@@ -10,19 +10,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from time import sleep, time
+from time import sleep
 from typing import cast
 
 import pytest
 import tiny
+from compiling import Copier, notice_of
 from spec_cpu_cli.main import main
 
 import spec_cpu
 from spec_cpu.cache import locked
 from spec_cpu.errors import KernelsError, UsageError
 from spec_cpu.kernels import build as build_module
-from spec_cpu.kernels import ready as ready_module
-from spec_cpu.kernels.build import Build, build, find_build
+from spec_cpu.kernels.build import build, find_build
 from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.kernels import _check as check_formats
 from spec_cpu.llama.kernels import load_kernels
@@ -63,12 +63,6 @@ status()
 
 
 @pytest.fixture
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-@pytest.fixture
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One that says who it is and then fails."""
     script = tmp_path / "c++"
@@ -80,62 +74,13 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
-@pytest.fixture
-def model(models: Path) -> Path:
-    return tiny.write_llama(models / "build.gguf", n_vocab=320, n_embd=64, dtype="F16")
-
-
-def notice_of(model: Path) -> str:
-    """What a person is told who wants kernels and gets stock ones, which work."""
-    with spec_cpu.load(model, kernels="on") as session:
-        assert session.kernels == "stock"
-        assert list(session.generate("a", max_tokens=4, raw=True, ignore_eos=True))
-        return " ".join(session.notices)
-
-
-@pytest.fixture
-def copier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copier:
-    """A compiler that hands out what was compiled before, and works in an empty cache."""
-    real = build()
-    made = Copier(tmp_path, real)
-    monkeypatch.setenv("CXX", str(made.script))
-    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path / "cache"))
-    return made
-
-
-class Copier:
-    def __init__(self, folder: Path, real: Build) -> None:
-        self.script = folder / "copies"
-        self._runs = folder / "runs"
-        self._real = real
-        self.takes(0)
-
-    def takes(self, seconds: float, library: Path | None = None) -> None:
-        """From now on it is as slow as this, and hands out that."""
-        copied = library or self._real.library
-        self.script.write_text(
-            f"""#!/bin/sh
-            [ "$1" = --version ] && echo "{self._real.compiler_version}" && exit
-            echo run >> {self._runs}
-            sleep {seconds}
-            while [ "$1" != -o ]; do shift; done
-            cp {copied} "$2"
-            """
-        )
-        self.script.chmod(0o755)
-
-    @property
-    def runs(self) -> int:
-        return len(self._runs.read_text().split()) if self._runs.exists() else 0
-
-
 def test_it_is_compiled_once(copier: Copier) -> None:
     said: list[str] = []
     found = build(progress=lambda label, *_: said.append(label))
     assert len(said) == 1
     build(progress=lambda label, *_: said.append(label))
     assert len(said) == copier.runs == 1
-    assert set(found.folder.iterdir()) == {found.library, found.checksum}
+    assert set(found.folder.iterdir()) == {found.library, found.checksum, found.made_by}
 
 
 def test_of_two_processes_at_once_one_compiles(copier: Copier) -> None:
@@ -222,35 +167,6 @@ def test_a_compiler_that_fails(
         main()
     assert end.value.code == 0
     assert str(log) in capsys.readouterr().out
-
-
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch, empty_cache: Path, model: Path) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert "no-such-compiler" in notice_of(model)
-    monkeypatch.delenv("CXX")
-    monkeypatch.setenv("PATH", str(empty_cache))
-    assert "no C++ compiler" in notice_of(model)
-    assert "apt install g++" in notice_of(model), "who asks for kernels is told every time"
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_a_missing_compiler_is_told_once_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    monkeypatch.delenv("SPEC_CPU_KERNELS")
-    assert "no-such-compiler" in str(Kernels("auto").notice)
-    assert Kernels("auto").notice is None
-    tomorrow = time() + 86_401
-    monkeypatch.setattr(ready_module, "time", lambda: tomorrow)
-    assert "no-such-compiler" in str(Kernels("auto").notice)
-
-
-def test_clang_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    clang = tmp_path / "clang++"
-    clang.write_text("#!/bin/sh\necho clang 1.0\n")
-    clang.chmod(0o755)
-    monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_build().compiler == str(clang)
 
 
 def test_a_cache_that_cannot_be_written_to(

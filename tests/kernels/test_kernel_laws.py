@@ -85,7 +85,7 @@ def found_for(name: str, compiler: str) -> Build:
 
 def compile_laws(found: Build, arguments: list[str], program: Path) -> None:
     libraries = f"-Wl,-rpath,{found.llama_cpp / 'lib'}"
-    command = [found.compiler, f"-I{NATIVE}", *arguments, "-o", str(program), *found.libraries]
+    command = [*found.compiler, f"-I{NATIVE}", *arguments, "-o", str(program), *found.libraries]
     subprocess.run([*command, libraries], check=True, timeout=900)
 
 

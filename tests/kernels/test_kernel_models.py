@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -70,6 +72,18 @@ def all_rows(sequence: KVSequence, widths: list[int]) -> NDArray[np.float32]:
         rows.append(sequence.score(TOKENS[begin : begin + width]).copy())
         begin += width
     return np.concatenate(rows)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_as_many_threads_pack_weights_as_are_asked_for(
+    original: Path, library: Path, threads: int
+) -> None:
+    openmp = ctypes.CDLL(str(library))
+    usual, seen = openmp.omp_get_max_threads(), set()
+    packed = partial(Model, kernels=library, threads=threads)
+    with packed(original, progress=lambda _: seen.add(openmp.omp_get_max_threads())):
+        assert seen == {threads}
+        assert openmp.omp_get_max_threads() == usual, "others keep theirs"
 
 
 def test_the_sums_are_as_good_as_stock_ones(model_file: Path, library: Path) -> None:

@@ -40,7 +40,7 @@ def compiled(instructions: str, library: Path) -> RowOps:
     except KernelsError as error:
         pytest.skip(str(error))
     source = Path(build.__file__).parent / "native" / "sampling.cpp"
-    command = [found.compiler, *found.flags, "-shared", str(source), "-o", str(library)]
+    command = [*found.compiler, *found.flags, "-shared", str(source), "-o", str(library)]
     subprocess.run(command, check=True, timeout=300)
     return NativeRowOps(ctypes.CDLL(str(library)))
 

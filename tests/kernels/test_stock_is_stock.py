@@ -89,7 +89,7 @@ def checked_with(header: str, folder: Path) -> str:
     library = folder / "check.so"
     subprocess.run(
         [
-            *(found.compiler, "-std=c++17", "-O0", "-fPIC", "-shared", "-Wno-psabi"),
+            *(*found.compiler, "-std=c++17", "-O0", "-fPIC", "-shared", "-Wno-psabi"),
             f"-I{found.llama_cpp.parent / 'include'}",
             *(str(source), str(folder / "exported.cpp"), "-o", str(library)),
             *(f"-L{found.llama_cpp / 'lib'}", "-l:libggml-base.so.0"),

@@ -33,12 +33,12 @@ def test_an_hour_is_the_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"seed": 1}, "begun with --seed 0"),
-        ({"tokens": 999}, "begun with --tokens 1000"),
-        ({"hours": 2.0}, "begun without --hours"),
-        ({"vocabulary": 7}, "begun with --vocabulary 6144"),
-        ({"kind": "hydra"}, "begun with --kind eagle"),
-        ({"prompts": [["a"], ["b"]]}, "begun without --prompts"),
+        ({"seed": 1}, "begun with `seed` 0"),
+        ({"tokens": 999}, "begun with `tokens` 1000"),
+        ({"hours": 2.0}, "begun without `hours`"),
+        ({"vocabulary": 7}, "begun with `vocabulary` 6144"),
+        ({"kind": "hydra"}, "begun with `kind` eagle"),
+        ({"prompts": [["a"], ["b"]]}, "begun without `prompts`"),
     ],
 )
 def test_other_options_are_refused(tmp_path: Path, asked: dict[str, object], message: str) -> None:
@@ -49,7 +49,7 @@ def test_other_options_are_refused(tmp_path: Path, asked: dict[str, object], mes
 
 def test_other_prompts_are_refused(tmp_path: Path) -> None:
     begin(tmp_path, prompts=[["a"], ["b"]])
-    with pytest.raises(UsageError, match="begun with --prompts FILE"):
+    with pytest.raises(UsageError, match="begun with `prompts` FILE"):
         begin(tmp_path, prompts=[["a"], ["c"]])
 
 
@@ -63,11 +63,11 @@ def test_another_target_is_refused(tmp_path: Path) -> None:
     ("asked", "message"),
     [
         ({"hours": 1.0, "tokens": 5}, "give one of them"),
-        ({"hours": 0.0}, "hours must be more than 0"),
-        ({"hours": float("nan")}, "hours must be more than 0"),
-        ({"tokens": 0}, "tokens must be 1 or more, not 0"),
-        ({"seed": -1}, "seed must be 0 or more, not -1"),
-        ({"vocabulary": 0}, "vocabulary must be 1 or more"),
+        ({"hours": 0.0}, "`hours` must be more than 0"),
+        ({"hours": float("nan")}, "`hours` must be more than 0"),
+        ({"tokens": 0}, "`tokens` must be 1 or more, not 0"),
+        ({"seed": -1}, "`seed` must be 0 or more, not -1"),
+        ({"vocabulary": 0}, "`vocabulary` must be 1 or more"),
         ({"prompts": [["a"]]}, "give two at least"),
     ],
 )

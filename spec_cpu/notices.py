@@ -1,0 +1,37 @@
+"""Notices that a person wants to read once a day, not at every start."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+from time import time
+
+from spec_cpu.cache import cache_dir
+
+_DAY = 24 * 60 * 60  # seconds
+
+
+class DailyNotice(str):
+    """One of those. Whoever is about to show it asks `due`, and says `shown`."""
+
+    __slots__ = ()
+
+    @property
+    def due(self) -> bool:
+        """Was it not shown within a day, by any process?"""
+        try:
+            return time() - self._stamp.stat().st_mtime >= _DAY
+        except OSError:
+            return True
+
+    def shown(self) -> None:
+        """A person saw it."""
+        with contextlib.suppress(OSError):
+            self._stamp.parent.mkdir(parents=True, exist_ok=True)
+            self._stamp.touch()
+
+    @property
+    def _stamp(self) -> Path:
+        name = hashlib.sha256(self.encode()).hexdigest()[:16]
+        return cache_dir() / "notices" / name
