@@ -23,7 +23,7 @@ import pytest
 
 NOT_UTF8 = b"a\xffb"
 HUGE = "99999999999999999999"
-DEADLINE = 60.0  # seconds after which a process counts as hanging
+DEADLINE = 300.0  # seconds after which a process counts as hanging, on however busy a machine
 PROGRAM = (sys.executable, "-c", "from spec_cpu_cli.main import main; main()")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ class Running:
             stderr=subprocess.PIPE,
             bufsize=0,
         )
-        self._out = self._err = b""
+        self._out = b""
 
     def __enter__(self) -> Running:
         return self
@@ -42,20 +41,15 @@ class Running:
         assert self.process.stdout
         self._out += self.process.stdout.read(1)
 
-    def wait_for_notice(self) -> None:
-        """Notices come when the models are loaded, right before the prompt is read."""
-        assert self.process.stderr
-        self._err += self.process.stderr.readline()
-
     def interrupt(self) -> None:
         self.process.send_signal(signal.SIGINT)
 
-    def end(self, timeout: float = DEADLINE) -> Outcome:
-        out, err = self.process.communicate(timeout=timeout)
+    def end(self) -> Outcome:
+        out, err = self.process.communicate(timeout=DEADLINE)
         return Outcome(
             self.process.returncode,
             (self._out + out).decode("utf-8", "replace"),
-            (self._err + err).decode(),
+            err.decode(),
         )
 
 
@@ -70,35 +64,53 @@ def endless(models: Path) -> list[str]:
     return ["-m", str(file), "-c", "16000", "-n", "15000", "-t", "1"]
 
 
-# Ctrl-C may come before `main` has begun: what Python makes of it then is not ours.
-READY = """
-import os, sys
+# Arguments: an object, the name of a function in it, how often to press Ctrl-C at its first call;
+# then those of the program.
+INTERRUPTED = """
+import pkgutil, signal, sys
 from spec_cpu_cli.main import main
-try:
-    os.write(1, b".")
-    main()
-except KeyboardInterrupt:
-    sys.exit(130)
+owner, name, times = pkgutil.resolve_name(sys.argv.pop(1)), sys.argv.pop(1), int(sys.argv.pop(1))
+real = getattr(owner, name)
+
+def interrupted(*args, **named):
+    setattr(owner, name, real)
+    for _ in range(times):
+        signal.raise_signal(signal.SIGINT)
+    return real(*args, **named)
+
+setattr(owner, name, interrupted)
+main()
 """
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.2, 0.5])
-def test_ctrl_c_while_it_loads_ends_the_program_quietly(endless: list[str], seconds: float) -> None:
-    command = [sys.executable, "-c", READY, "run", "hi", "-q", "--ignore-eos", *endless]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout
-    process.stdout.read(1)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=DEADLINE)
-    assert process.returncode == 130
-    assert err == b""
+def interrupted_in(owner: str, name: str, times: int, *args: object) -> Outcome:
+    """Runs the program in a process whose first call of a function is when Ctrl-C is pressed."""
+    command = [sys.executable, "-c", INTERRUPTED, owner, name, times, *args]
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, timeout=DEADLINE, check=False
+    )
+    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        ("spec_cpu_cli.main", "app"),
+        ("spec_cpu.llama.model:Model", "__init__"),
+        ("spec_cpu.llama.context:Context", "__init__"),
+        ("spec_cpu.session:Session", "__init__"),
+    ],
+)
+def test_ctrl_c_while_it_loads_ends_the_program_quietly(
+    endless: list[str], owner: str, name: str
+) -> None:
+    outcome = interrupted_in(owner, name, 1, "run", "hi", "-q", "--ignore-eos", *endless)
+    assert outcome == Outcome(130, "", "")
 
 
 def test_ctrl_c_keeps_the_text_and_shows_the_summary(endless: list[str]) -> None:
     with Running(["run", "hi", "--ignore-eos", *endless]) as running:
         running.wait_for_text()
-        time.sleep(0.2)
         running.interrupt()
         outcome = running.end()
     assert outcome.code == 130
@@ -108,24 +120,21 @@ def test_ctrl_c_keeps_the_text_and_shows_the_summary(endless: list[str]) -> None
     assert "Traceback" not in outcome.err
 
 
+SHOW = ("spec_cpu_cli.live:AnswerView", "show")
+READ = ("spec_cpu.session:Session", "generate")
+
+
 def test_ctrl_c_leaves_json_whole(endless: list[str]) -> None:
-    with Running(["run", "hi", "--json", "--ignore-eos", *endless]) as running:
-        running.wait_for_notice()
-        time.sleep(1)
-        running.interrupt()
-        outcome = running.end()
+    outcome = interrupted_in(*SHOW, 1, "run", "hi", "--json", "--ignore-eos", *endless)
     assert outcome.code == 130
     assert outcome.json["finish"] == "interrupted"
+    assert 0 < outcome.json["tokens"] < 15000
 
 
 @pytest.mark.parametrize("extra", [[], ["--json"]])
 def test_ctrl_c_while_the_prompt_is_read(endless: list[str], extra: list[str]) -> None:
     Path("prompt.txt").write_text("word " * 3000)
-    with Running(["run", "-f", "prompt.txt", *endless, *extra]) as running:
-        running.wait_for_notice()
-        time.sleep(0.2)
-        running.interrupt()
-        outcome = running.end()
+    outcome = interrupted_in(*READ, 1, "run", "-f", "prompt.txt", *endless, *extra)
     assert outcome.code == 130
     assert "Traceback" not in outcome.err
     if extra:
@@ -134,18 +143,11 @@ def test_ctrl_c_while_the_prompt_is_read(endless: list[str], extra: list[str]) -
         assert outcome.out == ""
 
 
-@pytest.mark.parametrize("prompt", ["hi", "word " * 3000])
-def test_a_second_ctrl_c_leaves_at_once(endless: list[str], prompt: str) -> None:
-    with Running(["run", prompt, "--ignore-eos", *endless]) as running:
-        running.wait_for_notice()
-        time.sleep(0.2)
-        running.interrupt()
-        time.sleep(0.02)
-        running.interrupt()
-        outcome = running.end(timeout=5)
-    # In the last moments, with the answer done, it may be the signal itself that ends the process:
-    # to a shell that is 130 as well.
-    assert outcome.code in (130, -signal.SIGINT)
+@pytest.mark.parametrize("moment", [READ, SHOW])
+def test_a_second_ctrl_c_leaves_at_once(endless: list[str], moment: tuple[str, str]) -> None:
+    outcome = interrupted_in(*moment, 2, "run", "word " * 3000, "--ignore-eos", *endless)
+    assert outcome.code == 130
+    assert "tok/s" not in outcome.err, "it took the time for a summary"
     assert "Traceback" not in outcome.err
 
 
@@ -154,7 +156,6 @@ def test_ctrl_c_in_a_chat_stops_the_answer_only(endless: list[str]) -> None:
         running.say(b"hi\n")
         running.wait_for_text()
         running.interrupt()
-        time.sleep(0.5)
         running.say(b"/stats\n/save text.md\n/exit\n")
         outcome = running.end()
     assert outcome.code == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -206,8 +205,8 @@ def test_a_conversation_on_a_terminal(program: Program, readable: Models) -> Non
 
 
 @pytest.mark.slow
-def test_the_default_pair_talks_and_keeps_its_cache(program: Program, default_path: Path) -> None:
-    assert default_path.is_file()
+@pytest.mark.usefixtures("default_by_name")
+def test_the_default_pair_talks_and_keeps_its_cache(program: Program) -> None:
     lines = ["Name a colour, please.", "/stats", "And another one?", "/stats"]
     done = _talk(program, "-t", "1", "-n", "8", "--temp", "0", lines=lines)
     first, both = _read(done.err)

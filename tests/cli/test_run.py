@@ -198,19 +198,19 @@ def test_catalogue_names_are_taken_and_unknown_ones_refused(cli: Program, readab
 
 
 @pytest.mark.slow
-def test_the_default_pair_needs_no_options(cli: Program, default_path: Path) -> None:
+def test_the_default_pair_needs_no_options(cli: Program, default_by_name: Path) -> None:
     """The target drafts for itself, through a head that comes with the package."""
     done = cli.answer("-t", "1", "-n", "6", "--temp", "0", "What is the capital of France?")
     assert done["tokens"] == 6
     assert done["text"].strip()
     assert done["notices"] == []
-    assert Path(done["target"]["file"]).name == default_path.name
+    assert Path(done["target"]["file"]).name == default_by_name.name
     assert Path(done["draft"]["file"]).name == "smollm2-135m-eagle.gguf"
     assert done["drafter"] == "ngram,eagle"
     assert done["target"]["quantization"] == "Q4_1"
     assert done["draft"]["quantization"] == "Q4_0"
     assert done["target"]["parameters"] == 134515008
-    assert done["target"]["bytes"] == pytest.approx(default_path.stat().st_size, rel=0.05)
+    assert done["target"]["bytes"] == pytest.approx(default_by_name.stat().st_size, rel=0.05)
 
 
 # Standard error.
