@@ -66,7 +66,6 @@ def spawn(  # a process of its own
     redirect: str = "",
     env: dict[str, str] | None = None,
     memory: int | None = None,
-    timeout: float = DEADLINE,
 ) -> Outcome:
     """Runs the program in a process; `redirect` is shell syntax, `memory` a limit in bytes."""
 
@@ -80,9 +79,9 @@ def spawn(  # a process of its own
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(stdin, timeout=timeout)
+        out, err = process.communicate(stdin, timeout=DEADLINE)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # the shell and what it started
         process.communicate()
-        pytest.fail(f"hangs: {timeout} s were not enough")
+        pytest.fail(f"hangs: {DEADLINE} s were not enough")
     return Outcome(process.returncode, out.decode("utf-8", "replace"), err.decode(errors="replace"))

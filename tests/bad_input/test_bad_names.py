@@ -124,7 +124,7 @@ def test_a_cache_of_a_user_who_does_not_exist(
 
 @pytest.mark.parametrize("folder", ["/proc", "/proc/nothing"])
 def test_a_cache_that_cannot_be_written(fetchable: str, folder: str) -> None:
-    outcome = spawn("run", "hi", "-m", fetchable, env={"SPEC_CPU_CACHE": folder}, timeout=DEADLINE)
+    outcome = spawn("run", "hi", "-m", fetchable, env={"SPEC_CPU_CACHE": folder})
     refused(outcome, 1, folder, "SPEC_CPU_CACHE")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -83,13 +85,19 @@ main()
 """
 
 
-def interrupted_in(owner: str, name: str, times: int, *args: object) -> Outcome:
+def interrupted_in(
+    owner: str, name: str, times: int, *args: object, stdout: int = subprocess.PIPE
+) -> Outcome:
     """Runs the program in a process whose first call of a function is when Ctrl-C is pressed."""
     command = [sys.executable, "-c", INTERRUPTED, owner, name, times, *args]
     done = subprocess.run(
-        list(map(str, command)), capture_output=True, timeout=DEADLINE, check=False
+        list(map(str, command)),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        timeout=DEADLINE,
+        check=False,
     )
-    return Outcome(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode())
+    return Outcome(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
 
 
 @pytest.mark.parametrize(
@@ -143,9 +151,27 @@ def test_ctrl_c_while_the_prompt_is_read(endless: list[str], extra: list[str]) -
         assert outcome.out == ""
 
 
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """To write to it takes for ever."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, bytes(4096))
+    os.set_blocking(writer, True)
+    yield writer
+    os.close(reader)
+    os.close(writer)
+
+
 @pytest.mark.parametrize("moment", [READ, SHOW])
-def test_a_second_ctrl_c_leaves_at_once(endless: list[str], moment: tuple[str, str]) -> None:
-    outcome = interrupted_in(*moment, 2, "run", "word " * 3000, "--ignore-eos", *endless)
+def test_a_second_ctrl_c_leaves_at_once(
+    endless: list[str], moment: tuple[str, str], full_pipe: int
+) -> None:
+    """Though it can write nothing any more."""
+    args = ["run", "word " * 3000, "--ignore-eos", *endless]
+    outcome = interrupted_in(*moment, 2, *args, stdout=full_pipe)
     assert outcome.code == 130
     assert "tok/s" not in outcome.err, "it took the time for a summary"
     assert "Traceback" not in outcome.err

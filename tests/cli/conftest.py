@@ -23,11 +23,10 @@ from unittest.mock import patch
 
 import pytest
 import tiny
-from asking import ASKED
+from asking import ASKED, PATIENCE
 from spec_cpu_cli.main import main
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "spec-cpu"
-PATIENCE = 300.0  # seconds until a child counts as stuck, on however busy a machine
 ROWS, COLUMNS = 24, 80
 
 # Run in the child before the program: the terminal becomes the one that Ctrl-C comes from.
@@ -185,6 +184,14 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
+
+    def press(self, key: str, pattern: str, *, after: int) -> int:
+        """Press `key`, and again where it was overlooked, until `pattern` is shown; its end."""
+        while not (found := re.compile(pattern.encode()).search(self.shown, after)):
+            assert self.child.poll() is None, self.shown[after:]
+            self.type(key)
+            self._read(0.5)
+        return found.end()
 
     def wait_for(self, pattern: str, *, after: int = 0) -> int:
         """Read until `pattern` (a regular expression) is shown; where its match ends."""

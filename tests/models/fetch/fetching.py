@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
+import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 
 from spec_cpu.cache import cache_dir
 from spec_cpu.models.catalog import Model, Source, user_file
 
+PATIENCE = 300.0  # seconds until something counts as stuck, on however busy a machine
 CONTENT = bytes(range(256)) * 40_000  # about 10 MB: several chunks
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
@@ -59,13 +60,18 @@ class Site:
     ranges: bool = True
     heeds_if_range: bool = True
     cut: int | None = None  # bytes after which the connection breaks
-    delay: float = 0.0  # seconds before the answer
+    answers: threading.Event = field(default_factory=threading.Event)  # not before it is set
     requests: list[dict[str, str]] = field(default_factory=list)
+    asked: threading.Event = field(default_factory=threading.Event)  # there was a request
     url: str = ""
+
+    def __post_init__(self) -> None:
+        self.answers.set()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         self.requests.append(dict(request.headers))
-        time.sleep(self.delay)
+        self.asked.set()
+        assert self.answers.wait(PATIENCE)
         if request.path != "/m.gguf":
             request.send_error(404)
             return

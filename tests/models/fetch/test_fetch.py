@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
-from fetching import CONTENT, Reports, Site, add_to_catalog, leftovers, model
+from fetching import CONTENT, PATIENCE, Reports, Site, add_to_catalog, leftovers, model
 
 from spec_cpu.cache import cache_dir
 from spec_cpu.errors import CatalogError, ModelError, UsageError
@@ -115,7 +115,6 @@ class TestDisk:
 class TestTwoAtOnce:
     def test_processes(self, site: Site) -> None:
         add_to_catalog(f'kind = "url", url = "{site.url}"')
-        site.delay = 0.3
         code = "from spec_cpu.models.fetch import resolve; print(resolve('tiny'))"
         both = [
             subprocess.Popen(
@@ -123,19 +122,23 @@ class TestTwoAtOnce:
             )
             for _ in range(2)
         ]
-        paths = {process.communicate(timeout=60)[0].strip() for process in both}
+        paths = {process.communicate(timeout=PATIENCE)[0].strip() for process in both}
         assert len(paths) == 1
         assert Path(paths.pop()).read_bytes() == CONTENT
         assert len(site.requests) == 1
 
     def test_the_one_who_waits_is_told(self, site: Site) -> None:
-        site.delay = 0.3
+        site.answers.clear()
         wanted, reports = model(UrlSource(site.url)), Reports()
         first = threading.Thread(target=fetch, args=(wanted,))
         first.start()
-        while not site.requests:
-            time.sleep(0.01)
-        assert fetch(wanted, reports).read_bytes() == CONTENT
+        assert site.asked.wait(PATIENCE)
+
+        def report(*told: Any) -> None:
+            reports(*told)
+            site.answers.set()
+
+        assert fetch(wanted, report).read_bytes() == CONTENT
         first.join()
         assert reports.calls == [("waiting for another process to fetch tiny", 0, None)]
         assert len(site.requests) == 1

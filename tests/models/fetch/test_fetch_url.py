@@ -136,9 +136,10 @@ class TestUrl:
 
     def test_too_slow(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("spec_cpu.models.fetch.url.TIMEOUT", 0.05)
-        site.delay = 0.3
+        site.answers.clear()
         with pytest.raises(CatalogError, match=r"cannot reach .*timed out"):
             fetch(model(UrlSource(site.url)))
+        site.answers.set()
 
     def test_ctrl_c_keeps_the_part(self, site: Site) -> None:
         def stop(_label: str, done: int, _total: int | None) -> None:

