@@ -271,7 +271,8 @@ def test_what_a_person_asks_for_is_not_cut_down() -> None:
 def test_a_process_bound_to_one_processor_runs_one_thread() -> None:
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))});"
-        "from spec_cpu import machine; print(machine.threads(None), machine.available_memory())"
+        "from spec_cpu.machine import hardware;"
+        "print(hardware.threads(None), hardware.available_memory())"
     )
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     threads, memory = map(int, said.stdout.split())
