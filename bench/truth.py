@@ -1,12 +1,14 @@
 """Is what the screen says true, and what does drafting cost where it does not pay?
 
-    python bench/truth.py [--target T] [--draft D] [--temp T] [--limit N] [--skip N] [-n N] [--each]
+    python bench/truth.py [--target T] [--draft D] [--temp T] [--limit N] [--skip N] [-n N]
+        [--rounds N] [--each]
 
-Each question is answered plainly, with drafts, and plainly again, every time by a session that was
-loaded for it, as `spec-cpu run` does; the true speedup is the middle one's speed over the mean of
-the other two. Questions and answers are short: what is explored is hardly paid back in them. Shown
-beside it: how far the speedup that `run --json` gives lies from the true one, and as the floor of
-noise under both how far the two plain answers lie from each other.
+Each question is answered plainly and with drafts in turn, N times, and plainly once more, every
+time by a session that was loaded for it, as `spec-cpu run` does. An answer's speedup is its speed
+over the mean of the two answers beside it, a question's is the median of its answers with drafts.
+Questions and answers are short: what is explored is hardly paid back in them. Shown beside it: how
+far the speedup that `run --json` gives lies from the true one, and as the floor of noise under both
+the same speedup of the plain answers, which would be 1 on a machine without noise.
 """
 
 from __future__ import annotations
@@ -48,28 +50,30 @@ LEAST, MOST = 60, 120  # tokens an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """Tokens a second of an answer with drafts and of the plain ones about it."""
+class Question:
+    """What the answers to one question had: those with drafts, and one plain answer more."""
 
-    drafting: Stats
-    plain: tuple[float, float]
+    drafting: tuple[Stats, ...]
+    plain: tuple[float, ...]  # tokens a second
 
     @property
     def true(self) -> float:
-        return (self.drafting.tokens_per_second or 0.0) / statistics.mean(self.plain)
+        speeds = [stats.tokens_per_second or 0.0 for stats in self.drafting]
+        return statistics.median(speedups(speeds, self.plain, self.plain[1:]))
 
     @property
     def shown(self) -> float:
-        """The speedup that the answer with drafts says it had."""
-        return self.drafting.speedup or 0.0
+        """The speedup that the answers with drafts say they had."""
+        return statistics.median(stats.speedup or 0.0 for stats in self.drafting)
 
     @property
     def error(self) -> float:
         return abs(self.shown / self.true - 1.0)
 
     @property
-    def noise(self) -> float:
-        return abs(self.plain[0] / self.plain[1] - 1.0)
+    def floor(self) -> float:
+        """`true` of plain answers: 1 but for noise."""
+        return statistics.median(speedups(self.plain[1:], self.plain, self.plain[2:]))
 
 
 def main() -> None:
@@ -81,24 +85,26 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=len(QUESTIONS), help="questions at most")
     parser.add_argument("--skip", type=int, default=0, help="questions to leave out first")
     parser.add_argument("-n", type=int, help="tokens an answer; default: 60 to 120")
+    parser.add_argument("--rounds", type=int, default=3, help="2 or more answers with drafts")
     parser.add_argument("--each", action="store_true", help="a line a question")
     arguments = parser.parse_args()
     chosen = [*enumerate(QUESTIONS)][arguments.skip :][: arguments.limit]
-    pairs = []
-    for i, question in chosen:
+    questions = []
+    for i, text in chosen:
         tokens = arguments.n or LEAST + i * (MOST - LEAST) // (len(QUESTIONS) - 1)
-        pairs.append(pair := measure(arguments, question, tokens, seed=i))
+        questions.append(question := measure(arguments, text, tokens, seed=i))
         if arguments.each:
+            last = question.drafting[-1]
             print(
-                f"{question[:40]:40} true {pair.true:.3f} shown {pair.shown:.3f} "
-                f"plain {pair.plain[0]:.1f} {pair.plain[1]:.1f} tok/s, "
-                f"{pair.drafting.cycles} cycles, {pair.drafting.drafted} drafted",
+                f"{text[:40]:40} true {question.true:.3f} shown {question.shown:.3f} "
+                f"plain {question.floor:.3f} of {statistics.median(question.plain):.1f} tok/s, "
+                f"{last.cycles} cycles, {last.drafted} drafted",
                 flush=True,
             )
-    report(pairs)
+    report(questions)
 
 
-def measure(arguments: argparse.Namespace, question: str, tokens: int, seed: int) -> Pair:
+def measure(arguments: argparse.Namespace, question: str, tokens: int, seed: int) -> Question:
     def answered(draft: str | None) -> Stats:
         sampling = SamplingParams(temperature=arguments.temp)
         with spec_cpu.load(arguments.target, draft, sampling=sampling) as session:
@@ -106,19 +112,39 @@ def measure(arguments: argparse.Namespace, question: str, tokens: int, seed: int
                 pass
             return session.stats
 
-    before, drafting, after = (answered(one) for one in (None, arguments.draft, None))
-    return Pair(drafting, (before.tokens_per_second or 0.0, after.tokens_per_second or 0.0))
+    def plain() -> float:
+        return answered(None).tokens_per_second or 0.0
+
+    speeds, drafting = [plain()], []
+    for _ in range(arguments.rounds):
+        drafting.append(answered(arguments.draft))
+        speeds.append(plain())
+    return Question(tuple(drafting), tuple(speeds))
 
 
-def report(pairs: Sequence[Pair]) -> None:
-    true = sorted(pair.true for pair in pairs)
+def speedups(
+    speeds: Sequence[float], before: Sequence[float], after: Sequence[float]
+) -> list[float]:
+    """Of answers over the mean of the answers before and after each."""
+    return [
+        speed / statistics.mean(beside)
+        for speed, *beside in zip(speeds, before, after, strict=False)
+    ]
+
+
+def report(questions: Sequence[Question]) -> None:
+    errors = [question.error for question in questions]
+    floors = [question.floor for question in questions]
     print(
-        f"{len(pairs)} pairs: true speedup {statistics.median(true):.3f} in the median, "
-        f"{true[0]:.3f} to {true[-1]:.3f}; shown differs by "
-        f"{statistics.median(pair.error for pair in pairs):.1%} in the median, "
-        f"{max(pair.error for pair in pairs):.1%} at most; plain answers among each other by "
-        f"{statistics.median(pair.noise for pair in pairs):.1%}"
+        f"{len(questions)} questions: true speedup {spread([each.true for each in questions])}; "
+        f"shown differs by {statistics.median(errors):.1%} in the median, {max(errors):.1%} at "
+        f"most; plain answers in place of those with drafts {spread(floors)}"
     )
+
+
+def spread(values: Sequence[float]) -> str:
+    median = statistics.median(values)
+    return f"{median:.3f} in the median ({min(values):.3f} to {max(values):.3f})"
 
 
 if __name__ == "__main__":
