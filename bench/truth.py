@@ -71,9 +71,10 @@ class Question:
         return abs(self.shown / self.true - 1.0)
 
     @property
-    def floor(self) -> float:
-        """`true` of plain answers: 1 but for noise."""
-        return statistics.median(speedups(self.plain[1:], self.plain, self.plain[2:]))
+    def floor(self) -> float | None:
+        """`true` of plain answers, 1 but for noise; None if there was but one round."""
+        inner = speedups(self.plain[1:], self.plain, self.plain[2:])
+        return statistics.median(inner) if inner else None
 
 
 def main() -> None:
@@ -85,7 +86,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=len(QUESTIONS), help="questions at most")
     parser.add_argument("--skip", type=int, default=0, help="questions to leave out first")
     parser.add_argument("-n", type=int, help="tokens an answer; default: 60 to 120")
-    parser.add_argument("--rounds", type=int, default=3, help="2 or more answers with drafts")
+    parser.add_argument("--rounds", type=int, default=3, help="answers with drafts to each")
     parser.add_argument("--each", action="store_true", help="a line a question")
     arguments = parser.parse_args()
     chosen = [*enumerate(QUESTIONS)][arguments.skip :][: arguments.limit]
@@ -97,7 +98,7 @@ def main() -> None:
             last = question.drafting[-1]
             print(
                 f"{text[:40]:40} true {question.true:.3f} shown {question.shown:.3f} "
-                f"plain {question.floor:.3f} of {statistics.median(question.plain):.1f} tok/s, "
+                f"plain {number(question.floor)} of {statistics.median(question.plain):.1f} tok/s, "
                 f"{last.cycles} cycles, {last.drafted} drafted",
                 flush=True,
             )
@@ -134,17 +135,22 @@ def speedups(
 
 def report(questions: Sequence[Question]) -> None:
     errors = [question.error for question in questions]
-    floors = [question.floor for question in questions]
+    floors = [question.floor for question in questions if question.floor is not None]
     print(
         f"{len(questions)} questions: true speedup {spread([each.true for each in questions])}; "
-        f"shown differs by {statistics.median(errors):.1%} in the median, {max(errors):.1%} at "
-        f"most; plain answers in place of those with drafts {spread(floors)}"
+        f"shown differs by {statistics.median(errors):.1%} in the median, {max(errors):.1%} at most"
     )
+    if floors:
+        print(f"plain answers in place of those with drafts: {spread(floors)}")
 
 
 def spread(values: Sequence[float]) -> str:
     median = statistics.median(values)
     return f"{median:.3f} in the median ({min(values):.3f} to {max(values):.3f})"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
 
 
 if __name__ == "__main__":
