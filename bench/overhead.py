@@ -95,7 +95,8 @@ def drawn_ms(arguments: argparse.Namespace, n_vocab: int | None = None) -> float
             return drawn(self, wide if n_vocab else logits, history)
 
         with patch.object(Pipeline, "distribution", widened_first):
-            steps = session.generate(PROMPT, max_tokens=TOKENS, ignore_eos=True)
+            # Forbidding the end would be a logit bias, which is not what a run has by default.
+            steps = session.generate(PROMPT, max_tokens=TOKENS)
             for step, i in zip(steps, itertools.count(), strict=False):
                 times[i] += step.cycle.seconds.sample
     return statistics.median(times) * MS
