@@ -140,7 +140,8 @@ def test_a_cache_that_cannot_be_written_is_a_notice(
 def test_a_real_measurement_leaves_the_text_as_it_was(tiny_target: Path, tiny_draft: Path) -> None:
     with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
-    with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY) as session:
+    options = {"threads": 1, "sampling": GREEDY, "shape": "chain"}
+    with spec_cpu.load(tiny_target, tiny_draft, **options) as session:
         costs = session.calibrate(5, depth=32)
         assert len(costs.passes) >= 5
         assert answer(session) == expected

@@ -86,7 +86,7 @@ def test_it_is_compiled_once(copier: Copier) -> None:
 def test_of_two_processes_at_once_one_compiles(copier: Copier) -> None:
     copier.takes(1)
     children = [subprocess.Popen([sys.executable, "-c", USE]) for _ in range(2)]
-    assert [child.wait(timeout=100) for child in children] == [0, 0]
+    assert [child.wait(timeout=600) for child in children] == [0, 0]
     assert copier.runs == 1
 
 

@@ -80,7 +80,7 @@ def compile_laws(found: Build, arguments: list[str], program: Path) -> None:
 
 def assert_laws(program: Path, instructions: str, rounds: int) -> None:
     done = subprocess.run(
-        [program, "1", str(rounds)], capture_output=True, text=True, timeout=300, check=False
+        [program, "1", str(rounds)], capture_output=True, text=True, timeout=900, check=False
     )
     assert done.stdout == f"{instructions}: ok\n", done.stdout + done.stderr
     assert done.returncode == 0, done.stderr

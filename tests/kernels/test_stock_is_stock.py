@@ -50,7 +50,7 @@ def computed(model: Path, load: str, packed: str = "stock") -> tuple[str, list[s
         [sys.executable, "-c", RUN, str(model), load, packed],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     graph = [
@@ -95,7 +95,7 @@ def checked_with(header: str, folder: Path) -> str:
             *(f"-L{found.llama_cpp / 'lib'}", "-l:libggml-base.so.0"),
         ],
         check=True,
-        timeout=120,
+        timeout=600,
     )
     check = ctypes.CDLL(str(library)).check
     check.restype = ctypes.c_char_p

@@ -66,7 +66,7 @@ def test_a_reference_that_has_the_answer(
         steps = list(plain.generate("hello", max_tokens=120, ignore_eos=True))
         tokens = [token for step in steps for token in step.tokens]
         expected = "".join(step.text for step in steps)
-    with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY) as session:
+    with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1) as session:
         session.drafters[:] = [NgramDrafter([tokens])]
         assert answer(session) == expected
         stats = session.stats
@@ -92,7 +92,7 @@ def test_greedy_text_is_that_of_plain_decoding(
     file = tmp_path / "reference.txt"
     file.write_text("hello " * 40 + told.replace("\0", " "), encoding="utf-8")
     with spec_cpu.load(
-        tiny_target, "ngram", threads=1, sampling=GREEDY, lookup=[file, file], k=k
+        tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1, lookup=[file, file], k=k
     ) as session:
         for prompt in ("hello", "hello again"):
             text = answer(session, prompt)
