@@ -129,6 +129,7 @@ def assert_exact(found: Counter[tuple[int, ...]], path: Path, params: SamplingPa
     assert stats.chisquare(observed, expected).pvalue > SURE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "pipeline", "k"),
     [

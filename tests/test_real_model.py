@@ -88,6 +88,7 @@ def test_every_token_is_the_argmax_of_the_row_that_verified_it(
                 assert cycle.tokens == best[-1][: len(cycle.tokens)]
 
 
+@pytest.mark.slow
 def test_a_pass_of_many_rows_writes_the_same_text(default_path: Path, q4_0_path: Path) -> None:
     """llama.cpp computes norms elsewhere from 32 rows on."""
     texts = []
@@ -99,6 +100,7 @@ def test_a_pass_of_many_rows_writes_the_same_text(default_path: Path, q4_0_path:
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_text(default_path: Path, q4_0_path: Path) -> None:
     texts = []
     for _ in range(2):

@@ -77,6 +77,7 @@ def target(models: Path) -> Path:
     return write_talker(models / "talkative.gguf")
 
 
+@pytest.mark.slow
 def test_a_head_is_made_tried_and_used(train: Train, target: Path, tmp_path: Path) -> None:
     done = train(target, *SMALL, "--json", "--vocabulary", "50")
     assert done.code == 0, done.err
@@ -333,6 +334,7 @@ def test_a_recurrent_target_has_no_head(train: Train, tmp_path: Path) -> None:
     assert "no head can draft for it" in done.err
 
 
+@pytest.mark.slow
 def test_heads_that_do_not_fit_are_told(train: Train, target: Path, tmp_path: Path) -> None:
     assert train(target, *SMALL).code == 0
     other = write_talker(tmp_path / "other.gguf", tokens=[*TOKENS[:-4], "?!", *TOKENS[-3:]])

@@ -137,6 +137,7 @@ def test_a_cache_that_cannot_be_written_is_a_notice(
         assert any("cannot keep the measured costs" in notice for notice in session.notices)
 
 
+@pytest.mark.slow
 def test_a_real_measurement_leaves_the_text_as_it_was(tiny_target: Path, tiny_draft: Path) -> None:
     with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)

@@ -198,6 +198,7 @@ TEXTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", list(CURVES))
 @pytest.mark.parametrize("rebuild", [0.0, 0.3])
 @pytest.mark.parametrize("kind", list(TEXTS))

@@ -61,6 +61,7 @@ def schedules(k: int | None) -> tuple[Schedule, Schedule]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["plain", "penalties"])
 @pytest.mark.parametrize("k", [3, None])
 def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, k: int | None) -> None:

@@ -111,6 +111,7 @@ def drawn_without_replacement() -> Drafter:
     return Drawn(replace=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["plain", "penalties"])
 @pytest.mark.parametrize("make", [chosen, drawn, drawn_without_replacement])
 @pytest.mark.parametrize("paths", [1, 2, defaults.TREE_PATHS])

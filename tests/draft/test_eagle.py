@@ -66,6 +66,7 @@ def opened(
     return followed(target, drafter, n_ctx=n_ctx, paths=paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "pipeline", "shape"),
     [

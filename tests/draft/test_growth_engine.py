@@ -62,6 +62,7 @@ class Now(Pinned):
         return int(self._rng.integers(0, len(layer) + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "paths"), [("plain", PATHS), ("plain", 1), ("penalties", PATHS), ("defaults", 3)]
 )

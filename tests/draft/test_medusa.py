@@ -56,6 +56,7 @@ def opened(
     return followed(target, drafter, n_ctx=256, paths=paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["plain", "penalties", "bias"])
 def test_samples_follow_the_exact_distribution(models: Path, pipeline: str) -> None:
     """Though the heads have half of the tokens."""

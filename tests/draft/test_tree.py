@@ -199,6 +199,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("draw", [with_replacement, without_replacement])
 @pytest.mark.parametrize("case", list(cases(2)))
@@ -218,6 +219,7 @@ def test_chosen_trees_leave_the_targets_distribution(rule: TreeRule, shape: str)
     assert p_value(p, N_VOCAB, drawn) > SURE
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 6), kind=st.sampled_from("rwc"))
 @settings(max_examples=12, deadline=None, derandomize=True)
 def test_random_trees_over_random_languages(seed: int, n: int, kind: str) -> None:
