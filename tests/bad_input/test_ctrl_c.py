@@ -63,7 +63,7 @@ def endless(models: Path) -> list[str]:
         tiny.write_llama(
             file, n_vocab=320, n_ctx=16000, n_embd=256, n_layer=8, n_ff=1024, dtype="F16"
         )
-    return ["-m", str(file), "-c", "16000", "-n", "15000", "-t", "1"]
+    return ["-m", str(file), "-d", "none", "-c", "16000", "-n", "15000", "-t", "1"]
 
 
 # Arguments: an object, the name of a function in it, how often to press Ctrl-C at its first call;
@@ -165,12 +165,12 @@ def full_pipe() -> Iterator[int]:
     os.close(writer)
 
 
-@pytest.mark.parametrize("moment", [READ, SHOW])
+@pytest.mark.parametrize(("moment", "prompt"), [(READ, "word " * 3000), (SHOW, "hi")])
 def test_a_second_ctrl_c_leaves_at_once(
-    endless: list[str], moment: tuple[str, str], full_pipe: int
+    endless: list[str], moment: tuple[str, str], prompt: str, full_pipe: int
 ) -> None:
     """Though it can write nothing any more."""
-    args = ["run", "word " * 3000, "--ignore-eos", *endless]
+    args = ["run", prompt, "--ignore-eos", *endless]
     outcome = interrupted_in(*moment, 2, *args, stdout=full_pipe)
     assert outcome.code == 130
     assert "tok/s" not in outcome.err, "it took the time for a summary"
