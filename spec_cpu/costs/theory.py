@@ -19,20 +19,6 @@ VerifyCost = Callable[[Array], ArrayLike]
 """V: the number of tokens in a target pass to its cost in plain steps."""
 
 
-def acceptance(p: ArrayLike, q: ArrayLike) -> Array:
-    """alpha = sum min(p, q) = 1 - TV(p, q) over the last axis (Leviathan et al., corollary 3.6)."""
-    overlap: Array = np.minimum(p, q).sum(axis=-1)
-    return overlap
-
-
-def residual(p: ArrayLike, q: ArrayLike) -> Array:
-    """norm((p - q)+) over the last axis: what a rejected token is replaced from; p where p = q."""
-    p = np.asarray(p, np.float64)
-    excess = np.maximum(p - q, 0.0)
-    mass = excess.sum(axis=-1, keepdims=True)
-    return np.where(mass > 0, excess / np.where(mass > 0, mass, 1.0), p)
-
-
 def expected_tokens(alpha: ArrayLike, k: ArrayLike) -> Array:
     """E = (1 - alpha^(k+1)) / (1 - alpha): tokens a cycle, the correction or bonus included.
 

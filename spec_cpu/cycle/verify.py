@@ -18,7 +18,7 @@ import numpy as np
 
 from spec_cpu import defaults
 from spec_cpu.draft.tree import ROOT, TokenTree
-from spec_cpu.sampling.pipeline import Distribution, point_mass
+from spec_cpu.sampling.pipeline import Distribution
 
 ChainRule = Callable[
     [Sequence[int], Sequence[Distribution], Sequence[Distribution], np.random.Generator], "Verdict"
@@ -123,32 +123,6 @@ def _descend(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
     return Verdict(path, token)
 
 
-def verify_siblings(
-    tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator
-) -> Verdict:
-    """Drawn siblings in turn: accept x with probability min(1, p(x) / q(x)), else reduce p.
-
-    What a rejection leaves, norm((p - q)+), stands for p where the next sibling is tried, and the
-    token that replaces them all is drawn from it. Exact if the q of each node is the distribution
-    that it was drawn from, given the siblings before it: the same for all with replacement, without
-    it renormalised over what was left. Recursive rejection: Miao et al. 2024, "SpecInfer",
-    algorithm 2 (with replacement); Jeon et al. 2024, "Recursive Speculative Decoding" (without).
-    """
-    q = tree.q if tree.q is not None else [point_mass(token) for token in tree.tokens]
-    path: list[int] = []
-    node = ROOT
-    while True:
-        left = p[node + 1]
-        for child in tree.children(node):
-            if rng.random() * q[child].prob(tree.tokens[child]) < left.prob(tree.tokens[child]):
-                path.append(child)
-                break
-            left = _residual(left, q[child], 1.0)
-        else:
-            return Verdict(path, left.sample(rng))
-        node = path[-1]
-
-
 def verify_typical(tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
     """Every token stays that is typical of p, however it was drafted; the longest path does.
 
@@ -184,16 +158,12 @@ def typical_floor(
 def acceptance(tree: TokenTree, node: int, p: Distribution) -> float:
     """The chance that a child of `node` is accepted, over the draws that the rule makes.
 
-    For a single drawn child sum min(p, q); given what was drawn before each, if there are several.
+    Of tokens that were chosen the sum of p, of one that was drawn sum min(p, q); 0 of a leaf.
     """
     children = tree.children(node)
     if tree.q is None:
         return sum(p.prob(token) for token in {tree.tokens[child] for child in children})
-    missed = 1.0
-    for child in children:
-        missed *= 1.0 - p.overlap(tree.q[child])
-        p = p if child == children[-1] else _residual(p, tree.q[child], 1.0)
-    return 1.0 - missed
+    return sum(p.overlap(tree.q[child]) for child in children)
 
 
 def _residual(p: Distribution, q: Distribution, scale: float) -> Distribution:
@@ -204,14 +174,12 @@ def _residual(p: Distribution, q: Distribution, scale: float) -> Distribution:
 
 
 def _exactly(chain: ChainRule) -> TreeRule:
-    """`chain` for chains that were drawn, and for whatever else there is what is exact for it."""
+    """`chain` for tokens that were drawn, and for those that were chosen what is exact for them."""
 
     def verify(tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
         if tree.q is None:
             return verify_chosen(tree, p, rng)
-        if tree.is_chain:
-            return chain(tree.tokens, p, tree.q, rng)
-        return verify_siblings(tree, p, rng)
+        return chain(tree.tokens, p, tree.q, rng)
 
     return verify
 

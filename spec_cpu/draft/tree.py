@@ -44,9 +44,8 @@ class TokenTree:
 
     Attributes:
         tokens: the proposed ids; none means a plain step.
-        q: the distribution each was drawn from; None if they were not drawn but chosen (argmax, or
-            looked up), which makes q a point mass on each. Of siblings that were drawn without
-            replacement each has its own: what was left after those before it.
+        q: the distribution each token of a chain was drawn from; None if they were not drawn but
+            chosen (argmax, or looked up): a point mass on each. Only a chain is drawn.
         confidence: how sure the drafter is of each, given its parent; empty if it cannot say.
         parents: the index of each one's parent, `ROOT` for those that follow the text. Left out,
             it is a chain.
@@ -67,6 +66,8 @@ class TokenTree:
             if not ROOT <= parent < node:
                 raise ValueError(f"node {node} cannot follow node {parent}")
             self.is_chain &= parent == node - 1
+        if self.q is not None and not self.is_chain:
+            raise ValueError("a tree with branches has no q: its tokens are chosen")
 
     def append(
         self, token: int, q: Distribution | None, confidence: float, parent: int | None = None

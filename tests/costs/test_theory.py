@@ -95,18 +95,6 @@ def test_break_even_is_where_the_speedup_is_one(k: int, c: float, slope: float) 
         assert theory.speedup(alpha, k, c, verify) == pytest.approx(1, abs=1e-6)
 
 
-@given(
-    p=st.lists(st.floats(0.01, 1), min_size=4, max_size=4),
-    q=st.lists(st.floats(0.01, 1), min_size=4, max_size=4),
-)
-def test_acceptance_and_residual_make_up_p(p: list[float], q: list[float]) -> None:
-    p_, q_ = np.array(p) / sum(p), np.array(q) / sum(q)
-    alpha = theory.acceptance(p_, q_)
-    assert alpha == pytest.approx(1 - np.abs(p_ - q_).sum() / 2)
-    mixed = np.minimum(p_, q_) + (1 - alpha) * theory.residual(p_, q_)
-    np.testing.assert_allclose(mixed, p_, atol=1e-12)
-
-
 @pytest.mark.parametrize(("alpha", "k"), [(-0.1, 1), (1.1, 1), (np.nan, 1), (0.5, -1)])
 def test_arguments_out_of_range_are_refused(alpha: float, k: int) -> None:
     with pytest.raises(ValueError, match="must be"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,40 +18,14 @@ from spec_cpu.cycle.schedule_base import Outcome, Schedule
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter
 from spec_cpu.draft.ngram import NgramDrafter
-from spec_cpu.draft.tree import ROOT, TokenTree
+from spec_cpu.draft.tree import TokenTree
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling.pipeline import Distribution, Pipeline, SamplingParams
+from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 SAMPLES = 4_000
-SHAPE = [ROOT, ROOT, 0, 0, 1, 1]
 FOLLOWS = [[5, 3, 6, 4, 4, 3], [3, 6, 7, 2, 3], [3, 6, 7, 5, 3], [3, 6, 4, 7]]
-
-
-class Drawn(NgramDrafter):
-    """Siblings drawn with or without replacement, from a distribution that fits nothing."""
-
-    def __init__(self, *, replace: bool) -> None:
-        super().__init__()
-        self._replace = replace
-
-    def propose(
-        self,
-        history: Sequence[int],
-        k: int,
-        pipeline: Pipeline,
-        rng: np.random.Generator,
-        schedule: Schedule,
-    ) -> TokenTree:
-        tree = TokenTree(q=[])
-        for parent in SHAPE:
-            q = np.arange(1.0, N_VOCAB + 1)
-            if not self._replace:
-                q[[tree.tokens[node] for node in tree.children(parent)]] = 0
-            chances = Distribution(None, q / q.sum())
-            tree.append(chances.sample(rng), chances, float(chances.p.max()), parent)
-        return tree
 
 
 def opened(path: Path, paths: int = defaults.TREE_PATHS, n_ctx: int = 256) -> KVSequence:
@@ -103,25 +76,14 @@ def chosen() -> Drafter:
     return NgramDrafter(FOLLOWS)
 
 
-def drawn() -> Drafter:
-    return Drawn(replace=True)
-
-
-def drawn_without_replacement() -> Drafter:
-    return Drawn(replace=False)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["plain", "penalties"])
-@pytest.mark.parametrize("make", [chosen, drawn, drawn_without_replacement])
 @pytest.mark.parametrize("paths", [1, 2, defaults.TREE_PATHS])
-def test_samples_follow_the_exact_distribution(
-    models: Path, make: type[Drafter], pipeline: str, paths: int
-) -> None:
+def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, paths: int) -> None:
     """Also where the context allows fewer paths than the tree has."""
     path = tiny.write_llama(models / "t8tree.gguf", n_vocab=N_VOCAB, scale=1.5)
     params, rng = PIPELINES[pipeline], np.random.default_rng(11)
-    sequence, drafter = opened(path, paths), make()
+    sequence, drafter = opened(path, paths), chosen()
     found: Counter[tuple[int, ...]] = Counter()
     accepted = branched = 0
     for _ in range(SAMPLES):
