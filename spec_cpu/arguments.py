@@ -41,6 +41,13 @@ REAL = Kind(
 FUNCTION = Kind("a function", callable)
 
 
+def check_prompt(prompt: str) -> None:
+    """Raise UsageError unless `prompt` is text, and not blank."""
+    TEXT.check(prompt=prompt)
+    if not prompt.strip():
+        raise UsageError("the prompt is empty: give some text")
+
+
 def check_seed(seed: int | None) -> None:
     """Raise UsageError unless `seed` can be one, or is None."""
     WHOLE.check(optional=True, seed=seed)

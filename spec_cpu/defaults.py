@@ -29,6 +29,8 @@ FREQUENCY_PENALTY = 0.0
 PRESENCE_PENALTY = 0.0
 PENALTY_LAST_N = 64
 
+WORTHWHILE_SPEEDUP = 1.05  # a smaller one is not worth the memory of a draft, nor called one
+
 # Measuring what passes cost.
 PLAN_DRAFT_TOKENS = 8
 PLAN_DEPTH = 128

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from spec_cpu import defaults
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.session import Session
 
 _FREE = 0.05  # a draft that takes a smaller share of the time is not what is in the way
-_WORTH = 1.05  # a speedup below this is not called one
 
 
 def live_line(stats: Stats, why_plain: str | None) -> str:
@@ -89,7 +89,7 @@ def _part(name: str, drafter: DrafterStats, stats: Stats) -> str:
 
 
 def _advice(stats: Stats) -> Iterator[str]:
-    if stats.speedup is None or stats.speedup >= _WORTH or stats.c is None:
+    if stats.speedup is None or stats.speedup >= defaults.WORTHWHILE_SPEEDUP or stats.c is None:
         return
     if stats.draft < _FREE * stats.decode or stats.speedup >= 1:
         yield "Drafting brought little here: too few tokens were accepted for what a pass costs."

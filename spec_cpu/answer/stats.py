@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -13,6 +13,7 @@ from spec_cpu.answer.plain import PlainTime
 from spec_cpu.costs import theory
 from spec_cpu.cycle.decode import Cycle
 
+_KEPT = 512  # passes of one width whose times are kept, for their median
 _SUMS = (
     "cycles",
     "tokens",
@@ -68,6 +69,26 @@ class DrafterStats:
 
 
 @dataclass(slots=True)
+class _Passes:
+    """Target passes of one width: how many there were, and what the latest of them took."""
+
+    count: int = 0
+    _latest: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+    def add(self, seconds: float) -> None:
+        self.count += 1
+        self._latest.append(seconds)
+
+    def merge(self, other: _Passes) -> None:
+        self.count += other.count
+        self._latest.extend(other._latest)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self._latest)
+
+
+@dataclass(slots=True, repr=False)
 class Stats:
     """Counters over cycles. Times are seconds.
 
@@ -96,8 +117,20 @@ class Stats:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     plain: PlainTime = field(default_factory=PlainTime)
-    _passes: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _passes: defaultdict[int, _Passes] = field(default_factory=lambda: defaultdict(_Passes))
     _rows: int = 0
+
+    def __repr__(self) -> str:
+        """The few figures that a person looks for."""
+        parts = [f"{self.tokens} tokens in {self.decode:.2f} s"]
+        if self.tokens_per_second:
+            parts.append(f"{self.tokens_per_second:.1f} tokens/s")
+        if self.drafted:
+            parts.append(f"{self.accepted} of {self.drafted} drafted tokens accepted")
+            parts.append(f"{self.tokens_per_cycle:.2f} tokens per step")
+        if self.drafted and self.speedup:
+            parts.append(f"{self.speedup:.2f}x plain decoding")
+        return f"<Stats: {', '.join(parts)}>"
 
     def add(self, cycle: Cycle, kept: int) -> None:
         """Count a cycle of which `kept` tokens became text (fewer at the end of an answer)."""
@@ -112,7 +145,7 @@ class Stats:
         self.target += cycle.seconds.target
         self.sample += cycle.seconds.sample
         self.decode += cycle.seconds.total
-        self._passes[cycle.drafted + 1].append(cycle.seconds.target)
+        self._passes[cycle.drafted + 1].add(cycle.seconds.target)
         self._rows += cycle.rows
         self.plain.add(cycle, kept)
         if cycle.drafter is not None:
@@ -126,8 +159,8 @@ class Stats:
         for name in ("tried_by_position", "accepted_by_position"):
             pairs = zip_longest(getattr(self, name), getattr(other, name), fillvalue=0)
             setattr(self, name, [mine + its for mine, its in pairs])
-        for width, times in other._passes.items():
-            self._passes[width] += times
+        for width, passes in other._passes.items():
+            self._passes[width].merge(passes)
         for drafter, counted in other.by_drafter.items():
             self.by_drafter.setdefault(drafter, DrafterStats()).merge(counted)
 
@@ -204,7 +237,7 @@ class Stats:
     @property
     def k_used(self) -> dict[int, int]:
         """Cycles by the number of tokens drafted in them."""
-        return {n - 1: len(passes) for n, passes in sorted(self._passes.items())}
+        return {n - 1: passes.count for n, passes in sorted(self._passes.items())}
 
     @property
     def verify_cost(self) -> float | None:
@@ -212,7 +245,7 @@ class Stats:
         passes = self._passes.get(self.k + 1)
         if not passes or not self.plain_step:
             return None
-        return statistics.median(passes) / self.plain_step
+        return passes.median / self.plain_step
 
     @property
     def speedup_theory(self) -> float | None:
@@ -224,8 +257,7 @@ class Stats:
         if not self.plain_step or not self.cycles:
             return None
         overhead = self.sample / self.cycles / self.plain_step
-        medians = {n: statistics.median(passes) for n, passes in self._passes.items()}
-        passes = np.array([medians[k + 1] for k in self._ks]) / self.plain_step
+        passes = np.array([one.median for one in self._passes.values()]) / self.plain_step
         return self._predicted(lambda _: passes.clip(1.0), overhead)
 
     @property
@@ -245,7 +277,8 @@ class Stats:
         """
         if self.alpha_exact is None or self.c is None:
             return None
-        ks, counts = np.array(self._ks), np.array([len(p) for p in self._passes.values()])
+        ks = np.array([n - 1 for n in self._passes])
+        counts = np.array([passes.count for passes in self._passes.values()])
         if self.branched:
             tokens = theory.expected_tokens_seen(self.overlap, self.cycles)
         else:
@@ -253,10 +286,6 @@ class Stats:
         costs = theory.cycle_cost(ks, self.c, verify, overhead)
         speedup = (counts * tokens).sum() / (counts * costs).sum()
         return float(speedup) * (1.0 + self._sample_per_step)
-
-    @property
-    def _ks(self) -> list[int]:
-        return [n - 1 for n in self._passes]
 
     @property
     def _sample_per_step(self) -> float:

@@ -11,6 +11,7 @@ from spec_cpu.answer.stats import Stats
 from spec_cpu.bench.rivals import Decoded, Rival
 from spec_cpu.errors import UsageError
 from spec_cpu.session import Session
+from spec_cpu.text.files import decode, read_bytes
 
 PLAIN = 0
 _WARM_UP_TOKENS = 16
@@ -48,14 +49,10 @@ def read_prompts(file: Path) -> list[Prompt]:
     """Prompts from lines of JSON: `category`, and `turns` (a list) or `prompt`.
 
     Raises:
-        UsageError: no such file, not UTF-8, no prompts, or a bad line, which is named.
+        UsageError: a file that cannot be read, is not UTF-8 or has no prompts, or a bad line, which
+            is named.
     """
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError:
-        raise UsageError(f"{file} is not UTF-8 text") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    lines = decode(read_bytes(file), file).splitlines()
     prompts = [
         _prompt(line, f"{file}, line {n}") for n, line in enumerate(lines, 1) if line.strip()
     ]

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spec_cpu import defaults
 from spec_cpu.costs import theory
 from spec_cpu.costs.costs import Costs
 
 ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 GOOD_ALPHA = 0.8  # what a draft of the same family reaches on common text
-_WORTH = 1.05  # a smaller speedup is not worth the memory of a draft
 _LARGE_DRAFT = 0.3  # c from which the draft is what is in the way
 
 
@@ -52,7 +52,11 @@ def make_plan(costs: Costs, k_max: int) -> Plan:
     good = next(one for one in best if one.alpha == GOOD_ALPHA)
     break_even = tuple(None if np.isnan(alpha) else float(alpha) for alpha in alphas)
     return Plan(
-        costs, break_even, best, good.speedup > _WORTH, _verdict(costs, break_even, best, good)
+        costs,
+        break_even,
+        best,
+        good.speedup > defaults.WORTHWHILE_SPEEDUP,
+        _verdict(costs, break_even, best, good),
     )
 
 
@@ -107,7 +111,7 @@ def _verdict(
     costs: Costs, break_even: tuple[float | None, ...], best: tuple[Best, ...], good: Best
 ) -> str:
     pays = [alpha for alpha in break_even if alpha is not None]
-    if good.speedup > _WORTH:
+    if good.speedup > defaults.WORTHWHILE_SPEEDUP:
         return (
             f"Speculate, with k = {good.k}: a draft that is right {GOOD_ALPHA:.0%} of the time "
             f"brings {good.speedup:.2f}x, and it pays from alpha {min(pays):.2f} on."

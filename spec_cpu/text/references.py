@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from spec_cpu import defaults
 from spec_cpu.errors import UsageError
 from spec_cpu.llama.vocab import Vocab
 from spec_cpu.machine import hardware
+from spec_cpu.text.files import decode, read_bytes
 
 _MEMORY = 64  # bytes that a byte of text may take: its tokens, and the index of them
 
@@ -26,26 +26,13 @@ def read_references(files: Sequence[Path], vocab: Vocab, notices: list[str]) -> 
 
 def _read(file: Path, notices: list[str]) -> str:
     most = _most_bytes()
-    try:
-        mode = file.stat().st_mode
-        if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-            raise UsageError(f"{file} is a device, which may have no end: give a text file")
-        with file.open("rb") as stream:
-            data = stream.read(most + 1)
-        size = file.stat().st_size
-    except IsADirectoryError:
-        raise UsageError(f"{file} is a directory: give a text file") from None
-    except FileNotFoundError:
-        raise UsageError(f"no such file to look things up in: {file}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from None
+    data = read_bytes(file, most + 1)
     if len(data) > most:
         data = _whole_characters(data[:most])
         notices.append(
-            f"{file} has {max(size, len(data) + 1):,} bytes: things are looked up in the first "
-            f"{len(data):,} of them"
+            f"{file} is too long: things are looked up in its first {len(data):,} bytes alone"
         )
-    return _decoded(data, file)
+    return _checked(data, file)
 
 
 def _most_bytes() -> int:
@@ -62,16 +49,10 @@ def _whole_characters(data: bytes) -> bytes:
     return data
 
 
-def _decoded(data: bytes, file: Path) -> str:
+def _checked(data: bytes, file: Path) -> str:
     if b"\0" in data:
         raise UsageError(f"{file} is binary: `lookup` takes UTF-8 text")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"{file} is not UTF-8 text (byte {data[error.start]:#04x} at offset {error.start}): "
-            "convert it first, for example with iconv"
-        ) from None
+    text = decode(data, file)
     if not text.strip():
         raise UsageError(f"{file} is empty: there is nothing to look up in it")
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spec_cpu.arguments import check_prompt
 from spec_cpu.errors import UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.model import Model
@@ -40,8 +41,7 @@ def render(
     Raises:
         UsageError: an empty prompt.
     """
-    if not prompt.strip():
-        raise UsageError("the prompt is empty: give some text")
+    check_prompt(prompt)
     vocab = target.vocab
     if before is None:
         rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))
