@@ -80,7 +80,7 @@ def main() -> None:
 
 def drawn_ms(arguments: argparse.Namespace, n_vocab: int | None = None) -> float:
     """Milliseconds from the logits of a plain step to its token, median; of `n_vocab` logits."""
-    with spec_cpu.load(arguments.target, k=0, seed=1) as session:
+    with spec_cpu.load(arguments.target, "none", seed=1) as session:
         drawn = Pipeline.distribution
         times: list[float] = []
         wide = np.zeros(n_vocab or 0, np.float32)
@@ -187,7 +187,7 @@ def row_ms(rows: Logits) -> float:
 
 def plain_ratio(target: str) -> float:
     """Our plain loop's time over a bare loop's on the same model, greedy."""
-    with spec_cpu.load(target, sampling=GREEDY, ctx=N_CTX) as session:
+    with spec_cpu.load(target, "none", sampling=GREEDY, ctx=N_CTX) as session:
         prompt = session.target.vocab.tokenize(PROMPT)
         with Context(session.target, n_ctx=N_CTX) as context:
             ratios = [ours(session) / bare(context, prompt) for _ in range(ROUNDS)]

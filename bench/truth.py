@@ -106,15 +106,17 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace, question: str, tokens: int, seed: int) -> Question:
-    def answered(draft: str | None) -> Stats:
+    def answered(draft: str) -> Stats:
         sampling = SamplingParams(temperature=arguments.temp)
         with spec_cpu.load(arguments.target, draft, sampling=sampling) as session:
-            for _ in session.generate(question, max_tokens=tokens, ignore_eos=True, seed=seed):
+            for _ in session.generate(
+                question, max_tokens=tokens, ignore_eos=True, seed=seed, repeatable=False
+            ):
                 pass
             return session.stats
 
     def plain() -> float:
-        return answered(None).tokens_per_second or 0.0
+        return answered("none").tokens_per_second or 0.0
 
     speeds, drafting = [plain()], []
     for _ in range(arguments.rounds):

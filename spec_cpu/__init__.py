@@ -2,10 +2,12 @@
 
 import spec_cpu
 
-with spec_cpu.load(target="big.gguf", draft="tiny.gguf") as session:
+with spec_cpu.load("big.gguf", "tiny.gguf") as session:
     for step in session.generate("Why is the sky blue?", max_tokens=64):
         print(step.text, end="", flush=True)
-    print(session.stats.alpha, session.stats.speedup)
+    print(session.stats)
+
+    print(session.answer("And at sunset?", sampling=spec_cpu.SamplingParams(temperature=0)))
 """
 
 from __future__ import annotations
@@ -14,28 +16,108 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spec_cpu.answer.plain import PlainTime as PlainTime
+    from spec_cpu.answer.stats import DrafterStats as DrafterStats
     from spec_cpu.answer.stats import Stats as Stats
+    from spec_cpu.answer.steps import Finish as Finish
     from spec_cpu.answer.steps import Step as Step
+    from spec_cpu.costs.costs import Costs as Costs
+    from spec_cpu.cycle.decode import Cycle as Cycle
+    from spec_cpu.cycle.decode import Seconds as Seconds
+    from spec_cpu.draft.base import Drafter as Drafter
+    from spec_cpu.draft.base import Shape as Shape
+    from spec_cpu.draft.names import Drafts as Drafts
+    from spec_cpu.errors import BusyError as BusyError
+    from spec_cpu.errors import CatalogError as CatalogError
+    from spec_cpu.errors import ContextError as ContextError
+    from spec_cpu.errors import KernelsError as KernelsError
+    from spec_cpu.errors import LogitsError as LogitsError
+    from spec_cpu.errors import ModelError as ModelError
     from spec_cpu.errors import SpecCpuError as SpecCpuError
+    from spec_cpu.errors import UsageError as UsageError
+    from spec_cpu.errors import VocabularyMismatchError as VocabularyMismatchError
+    from spec_cpu.llama.chat import Message as Message
+    from spec_cpu.llama.model import Model as Model
+    from spec_cpu.llama.model import ModelInfo as ModelInfo
     from spec_cpu.loading import load as load
+    from spec_cpu.progress import Progress as Progress
     from spec_cpu.sampling.pipeline import SamplingParams as SamplingParams
     from spec_cpu.session import Session as Session
+    from spec_cpu.text.rendering import Rendered as Rendered
+    from spec_cpu.text.streaming import Origin as Origin
+    from spec_cpu.text.streaming import Piece as Piece
 
 __version__ = "0.1.0"
-__all__ = ["SamplingParams", "Session", "SpecCpuError", "Stats", "Step", "load"]
+__all__ = [
+    "BusyError",
+    "CatalogError",
+    "ContextError",
+    "Costs",
+    "Cycle",
+    "Drafter",
+    "DrafterStats",
+    "Drafts",
+    "Finish",
+    "KernelsError",
+    "LogitsError",
+    "Message",
+    "Model",
+    "ModelError",
+    "ModelInfo",
+    "Origin",
+    "Piece",
+    "PlainTime",
+    "Progress",
+    "Rendered",
+    "SamplingParams",
+    "Seconds",
+    "Session",
+    "Shape",
+    "SpecCpuError",
+    "Stats",
+    "Step",
+    "UsageError",
+    "VocabularyMismatchError",
+    "load",
+]
 
 _HOMES = {
-    "SamplingParams": "sampling.pipeline",
-    "Session": "session",
-    "SpecCpuError": "errors",
-    "Stats": "answer.stats",
-    "Step": "answer.steps",
-    "load": "loading",
+    "answer.plain": ("PlainTime",),
+    "answer.stats": ("DrafterStats", "Stats"),
+    "answer.steps": ("Finish", "Step"),
+    "costs.costs": ("Costs",),
+    "cycle.decode": ("Cycle", "Seconds"),
+    "draft.base": ("Drafter", "Shape"),
+    "draft.names": ("Drafts",),
+    "errors": (
+        "BusyError",
+        "CatalogError",
+        "ContextError",
+        "KernelsError",
+        "LogitsError",
+        "ModelError",
+        "SpecCpuError",
+        "UsageError",
+        "VocabularyMismatchError",
+    ),
+    "llama.chat": ("Message",),
+    "llama.model": ("Model", "ModelInfo"),
+    "loading": ("load",),
+    "progress": ("Progress",),
+    "sampling.pipeline": ("SamplingParams",),
+    "session": ("Session",),
+    "text.rendering": ("Rendered",),
+    "text.streaming": ("Origin", "Piece"),
 }
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     # On first use: `import spec_cpu` must not wait for llama.cpp.
-    if name not in _HOMES:
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"spec_cpu.{_HOMES[name]}"), name)
+    return getattr(import_module(f"spec_cpu.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,14 @@ def check_seed(seed: int | None) -> None:
     WHOLE.check(optional=True, seed=seed)
     if seed is not None and seed < 0:
         raise UsageError(f"`seed` must be 0 or more, not {seed}")
+
+
+def one_of(name: str, value: str, known: Collection[str]) -> None:
+    """Raise UsageError unless `value` is one of the `known` ones."""
+    if not TEXT.accepts(value):
+        raise _refused(name, TEXT.wanted, value)
+    if value not in known:
+        raise UsageError(f"`{name}` must be one of {', '.join(known)}, not {value}")
 
 
 def check_drafted(k: int | None) -> None:

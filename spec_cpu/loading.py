@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import get_args
 
 from spec_cpu import defaults
+from spec_cpu.answer.asked import SAMPLING
 from spec_cpu.arguments import (
     FILE,
     FLAG,
@@ -19,12 +20,14 @@ from spec_cpu.arguments import (
     check_drafted,
     check_seed,
     expanded,
+    one_of,
     paths,
 )
+from spec_cpu.choice import choose_models
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.draft.load import head_drafter, model_drafters
-from spec_cpu.draft.names import Drafts, read_drafts
+from spec_cpu.draft.names import Drafts
 from spec_cpu.draft.ngram import NgramDrafter
 from spec_cpu.errors import UsageError
 from spec_cpu.heads.file import check_writes, is_head, read_head
@@ -43,13 +46,13 @@ _DRAFT = Kind(
     "a name or a path (a str or a Path), Drafts, or None",
     lambda value: value is None or isinstance(value, Drafts) or FILE.accepts(value),
 )
-_SAMPLING = Kind("SamplingParams", lambda value: isinstance(value, SamplingParams))
 
 
 def load(
-    target: str | Path,
+    target: str | Path | None = None,
     draft: str | Path | Drafts | None = None,
     *,
+    pair: str | None = None,
     ctx: int | None = None,
     draft_ctx: int | None = None,
     threads: int | None = None,
@@ -67,10 +70,13 @@ def load(
     """Load a target, and what drafts for it, for a conversation.
 
     Args:
-        target, draft: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file. The
-            draft may be a head that was trained for the target. The draft "ngram" is no model:
-            drafts are looked up in the text itself. "ngram,tiny.gguf" has both, and each cycle
-            whichever promises more for its time.
+        target: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file.
+        draft: a small model of the target's family, likewise, or a head that was trained for it.
+            "ngram" is no model: drafts are looked up in the text itself, the default for a target.
+            "ngram,tiny.gguf" has both, and each cycle whichever promises more for its time. "none"
+            decodes plainly.
+        pair: target and draft by a name in the catalogue. Without a target it is the default pair,
+            which needs no model hub.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
@@ -81,9 +87,9 @@ def load(
             ones, or by temperature (`auto`).
         rule: `block` or `token`, which are exact, or `typical`, which is not.
         sampling: default: llama.cpp's.
-        seed: of all random draws, 0 or more; default: a new one, kept in `Session.seed`. With one
-            given the choice of k does not follow the machine's momentary speed, so that the same
-            seed, settings and kept costs give the same text.
+        seed: of the random draws of each answer, 0 or more; default: a new one for each, kept in
+            `Session.seed`. With one the same prompt, settings and kept costs give the same text,
+            see `Session.generate`.
         system: a system turn that conversations begin with.
         lookup: files of text (or one) for the draft "ngram" to look things up in, too; only with
             that.
@@ -99,18 +105,20 @@ def load(
             made for another target.
         ContextError: not enough memory.
     """
-    FILE.check(target=target)
+    FILE.check(optional=True, target=target)
+    TEXT.check(optional=True, pair=pair)
     _DRAFT.check(draft=draft)
-    _SAMPLING.check(optional=True, sampling=sampling)
+    SAMPLING.check(optional=True, sampling=sampling)
     WHOLE.check(optional=True, ctx=ctx, draft_ctx=draft_ctx, threads=threads)
-    TEXT.check(shape=shape, rule=rule, kernels=kernels)
+    TEXT.check(kernels=kernels)
     TEXT.check(optional=True, system=system)
     FLAG.check(recalibrate=recalibrate)
     FUNCTION.check(optional=True, progress=progress)
     check_seed(seed)
     _check_options(k, shape, rule)
     sampling = sampling or SamplingParams()
-    drafts = draft if isinstance(draft, Drafts) else read_drafts(draft)
+    choice = choose_models(target, draft, pair)
+    drafts = choice.drafts
     lookup = paths("lookup", lookup)
     if lookup and not drafts.ngram:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
@@ -118,8 +126,8 @@ def load(
     notices: list[str] = []
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
     with ExitStack() as undo:
-        model = undo.enter_context(_load_model(target, "target", chosen, progress))
-        _check_bias(sampling, model)
+        model = undo.enter_context(_load_model(choice.target, "target", chosen, progress))
+        sampling.check_tokens(model.vocab.n, model.path.name)
         n_ctx = _context_size(model, ctx, notices)
         references = read_references(lookup, model.vocab, notices)
         drafts = _usable(Drafts() if k == 0 else drafts, model, notices)
@@ -148,6 +156,8 @@ def load(
                 small, context, draft_ctx, drawn, notices, alone=not drafts.ngram
             )
         undo.pop_all()
+    if choice.notice and drafters:
+        notices.insert(0, choice.notice)
     if chosen.notice:
         notices.append(chosen.notice)
     return Session(
@@ -184,11 +194,8 @@ def _shape(shape: str, sampling: SamplingParams) -> Shape:
 
 def _check_options(k: int | None, shape: str, rule: str) -> None:
     check_drafted(k)
-    shapes = (defaults.SHAPE, *get_args(Shape))
-    if shape not in shapes:
-        raise UsageError(f"`shape` must be one of {', '.join(shapes)}, not {shape}")
-    if rule not in RULES:
-        raise UsageError(f"`rule` must be one of {', '.join(RULES)}, not {rule}")
+    one_of("shape", shape, (defaults.SHAPE, *get_args(Shape)))
+    one_of("rule", rule, RULES)
 
 
 def _path(name: str | Path, progress: Progress | None) -> Path:
@@ -207,15 +214,6 @@ def _load_model(name: str | Path, part: str, kernels: Kernels, progress: Progres
         progress(label, round(100 * fraction), 100)
 
     return Model(path, kernels=library, threads=kernels.threads, progress=report)
-
-
-def _check_bias(sampling: SamplingParams, target: Model) -> None:
-    beyond = [token for token in sampling.logit_bias if token >= target.vocab.n]
-    if beyond:
-        raise UsageError(
-            f"`logit_bias` has no token {beyond[0]} to add to: the vocabulary of "
-            f"{target.path.name} goes from 0 to {target.vocab.n - 1:,}"
-        )
 
 
 def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:

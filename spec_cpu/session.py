@@ -6,20 +6,22 @@ import secrets
 from collections.abc import Generator, Iterable, Sequence
 from time import perf_counter
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 
 from spec_cpu import defaults
+from spec_cpu.answer.asked import Asked
+from spec_cpu.answer.choosing import Choosing
 from spec_cpu.answer.ending import Ending
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.answer.steps import Finish, Step, steps
 from spec_cpu.answer.turn import Answer
-from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_drafted, check_seed, check_stops
+from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_stops
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import cycles
 from spec_cpu.cycle.drafting import Drafting
 from spec_cpu.cycle.prefill import neutral, read_prompt
-from spec_cpu.cycle.scheduling import Schedules
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Drafter, Shape
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
@@ -51,7 +53,8 @@ class Session:
         messages: the turns so far, with what was said of the answer under way; may be changed
             between answers.
         stats: of the latest answer. `total`: of all answers.
-        finish: how the latest answer ended.
+        finish: how the latest answer ended. `seed`: of its draws. `exact`: is its text distributed
+            as the target's own?
         notices: what a person should know, each once.
         held_back: the end of an answer that was broken off, where it was held back as the possible
             beginning of a stop string or of a character.
@@ -77,7 +80,8 @@ class Session:
         self.drafters = list(drafters)
         self.k = k if drafters else 0
         self.rule = rule
-        self.seed = secrets.randbits(32) if seed is None else seed
+        self.seed = seed
+        self.exact = RULES[rule].exact or sampling.greedy
         self.notices = list(notices)
         self.stats = self.total = Stats()
         self.finish: Finish = "interrupted"
@@ -90,14 +94,14 @@ class Session:
         self._context = context
         self._sampling = sampling
         self._row_ops = row_ops
-        self._rng = np.random.default_rng(self.seed)
+        self._seed = seed
         self._sequence = KVSequence(context, branches=range(1, context.n_seq))
-        self._schedules = Schedules(
+        self._choosing = Choosing(
             self._sequence,
             self.drafters,
-            Pipeline(sampling, row_ops),
+            row_ops,
+            sampling=sampling,
             k=self.k,
-            repeatable=seed is not None,
             recalibrate=recalibrate,
             notify=self._notify,
         )
@@ -136,6 +140,17 @@ class Session:
         self._context.close()
         self.target.close()
 
+    def __repr__(self) -> str:
+        """The models, and how full the context is."""
+        target = self.target.path.name
+        drafts = " and ".join(drafter.name for drafter in self.drafters) or "nothing"
+        state = (
+            "closed"
+            if self.closed
+            else f"{len(self._sequence):,} of {self.n_ctx:,} tokens of context used"
+        )
+        return f"<Session: {target}, drafting from {drafts}; {state}>"
+
     def __enter__(self) -> Session:
         return self
 
@@ -161,74 +176,126 @@ class Session:
         special: bool = True,
         stop: str | Iterable[str] | None = (),
         ignore_eos: bool = False,
+        sampling: SamplingParams | None = None,
+        rule: str | None = None,
         k: int | None = None,
         seed: int | None = None,
+        repeatable: bool = True,
         progress: Progress | None = None,
     ) -> Generator[Step, None, None]:
         """Answer `prompt`, the next turn of the conversation, a step at a time.
 
-        Closing the generator ends the answer (`finish` is then `interrupted`); what was said stays
-        in the conversation.
+        The call checks all that it is given, breaks off an answer that is under way, and takes the
+        conversation as it stands; the first step reads the prompt. Closing the generator ends the
+        answer (`finish` is then `interrupted`); what was said stays in the conversation.
 
         Args:
             prompt: the user's turn; with `raw` the text to go on with, outside any conversation.
-            max_tokens: at most so many tokens.
+            max_tokens: the most tokens that the answer may have.
             raw: no chat template.
             special: with `raw`: names of control tokens in the text are those tokens. In a
                 conversation they are text, and only the template's own marks are control tokens.
             stop: strings (or one) that end the answer; they are not part of it. They may spell
                 control tokens (`<|im_start|>`), which have no text otherwise.
             ignore_eos: forbid the tokens that end an answer, but for those that `stop` spells.
+            sampling, rule: for this answer. Default: as the session was loaded.
             k: pin k for this answer; 0 decodes plainly. Default: as the session was loaded.
-            seed: draw this answer from a generator of its own.
-            progress: told how far the evaluation of the prompt is.
+            seed: of this answer's random draws. Default: the one that the session was loaded with,
+                else a new one; `Session.seed` tells which.
+            repeatable: with a seed, what was asked before and the machine's pace have no say in
+                what is drafted, so that the same seed gives the same answer. False: the seed fixes
+                the draws alone, and drafts are those that pay best now.
 
         Raises:
-            UsageError: an empty prompt, no tokens asked for, a k or a seed out of range, an
-                argument of a wrong type, or a session that was closed.
+            UsageError: an empty prompt, an argument of a wrong type or out of range, or a session
+                that was closed.
             BusyError: another thread has an answer under way.
             ContextError: the prompt does not fit.
         """
-        TEXT.check(prompt=prompt)
-        WHOLE.check(max_tokens=max_tokens)
-        FLAG.check(raw=raw, special=special, ignore_eos=ignore_eos)
-        FUNCTION.check(optional=True, progress=progress)
-        check_seed(seed)
-        asked = check_stops(stop)
-        if max_tokens < 1:
-            raise UsageError(f"`max_tokens` must be at least 1, not {max_tokens}")
-        self._check_pinned(k)
+        asked = Asked(
+            prompt=prompt,
+            max_tokens=max_tokens,
+            raw=raw,
+            special=special,
+            stops=check_stops(stop),
+            ignore_eos=ignore_eos,
+            sampling=self._sampling if sampling is None else sampling,
+            rule=self.rule if rule is None else rule,
+            k=k,
+            seed=self._seed if seed is None else seed,
+            repeatable=repeatable,
+            progress=progress,
+        )
+        if k and not self.drafters:
+            raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
+        asked.sampling.check_tokens(self.target.vocab.n, self.target.path.name)
+        steps = self._steps(asked)
+        next(steps)  # the answer begins: its end is booked from here on, even if no step is taken
+        return steps
+
+    def answer(
+        self,
+        prompt: str,
+        *,
+        max_tokens: int = defaults.MAX_TOKENS,
+        raw: bool = False,
+        special: bool = True,
+        stop: str | Iterable[str] | None = (),
+        ignore_eos: bool = False,
+        sampling: SamplingParams | None = None,
+        rule: str | None = None,
+        k: int | None = None,
+        seed: int | None = None,
+        repeatable: bool = True,
+        progress: Progress | None = None,
+    ) -> str:
+        """The whole answer to `prompt`. Arguments and errors: as for `generate`."""
+        steps = self.generate(
+            prompt,
+            max_tokens=max_tokens,
+            raw=raw,
+            special=special,
+            stop=stop,
+            ignore_eos=ignore_eos,
+            sampling=sampling,
+            rule=rule,
+            k=k,
+            seed=seed,
+            repeatable=repeatable,
+            progress=progress,
+        )
+        return "".join(step.text for step in steps)
+
+    def _steps(self, asked: Asked) -> Generator[Any, None, None]:
+        """None once the answer has begun, then its steps."""
         this = self._turns.begin()
         self._settle()
         try:
             with self._turns.use(this):
-                rendered = self._rendered(prompt, raw=raw, special=special)
-                tokens, drafters = rendered.tokens, self._schedules.useful(k)
-                self.finish = "interrupted"
-                self.stats = Stats()
-                self.held_back = ""
-                progress = self._while_open(progress)
+                tokens, ending = self._begin(asked)
+            yield None
+            with self._turns.use(this):
+                drafters = self._choosing.latest.useful(asked.k)
+                progress = self._while_open(asked.progress)
                 self._prefill(tokens, drafters, progress)
-                drafting = self._scheduled(drafters, k, tokens[-1], progress)
-                rng = self._rng if seed is None else np.random.default_rng(seed)
-                stops = [*rendered.stops, *asked]
-                ending = Ending(self.target.vocab, stops, ignore_eos=ignore_eos)
-                for notice in ending.out_of_reach(self._sampling):
-                    self._notify(notice)
                 decoded = cycles(
                     self._sequence,
-                    drafting,
+                    self._scheduled(drafters, asked.k, tokens[-1], progress),
                     tokens,
-                    pipeline=Pipeline(ending.restrict(self._sampling), self._row_ops),
-                    rule=RULES[self.rule],
-                    rng=rng,
-                    max_tokens=max_tokens,
+                    pipeline=Pipeline(ending.restrict(asked.sampling), self._row_ops),
+                    rule=RULES[asked.rule],
+                    rng=np.random.default_rng(self.seed),
+                    max_tokens=asked.max_tokens,
                 )
-                room = self.n_ctx - len(tokens)
-                stream = ending.stream()
-                answer = self._open = Answer(None if raw else self.messages, prompt, stream)
-                ends = ending.tokens
-                coming = steps(decoded, stream, ends=ends, max_tokens=max_tokens, room=room)
+                stream, before = ending.stream(), None if asked.raw else self.messages
+                answer = self._open = Answer(before, asked.prompt, stream)
+                coming = steps(
+                    decoded,
+                    stream,
+                    ends=ending.tokens,
+                    max_tokens=asked.max_tokens,
+                    room=self.n_ctx - len(tokens),
+                )
             while True:
                 with self._turns.use(this):
                     step = next(coming, None)
@@ -242,9 +309,22 @@ class Session:
         finally:
             with self._turns.ended(this) as latest:
                 if latest:
-                    if k is None and self._open is not None:  # the schedules chose, and it began
-                        self._schedules.remember(self.stats)
+                    if asked.k is None and self._open is not None:  # schedules chose, and it began
+                        self._choosing.latest.remember(self.stats)
                     self._settle()
+
+    def _begin(self, asked: Asked) -> tuple[list[int], Ending]:
+        """The tokens of the prompt, and what ends its answer, of which nothing is known yet."""
+        rendered = self._rendered(asked.prompt, raw=asked.raw, special=asked.special)
+        stops = [*rendered.stops, *asked.stops]
+        ending = Ending(self.target.vocab, stops, ignore_eos=asked.ignore_eos)
+        for notice in ending.out_of_reach(asked.sampling):
+            self._notify(notice)
+        self.finish, self.stats, self.held_back = "interrupted", Stats(), ""
+        self.seed = secrets.randbits(32) if asked.seed is None else asked.seed
+        self.exact = asked.exact
+        self._choosing.choose(asked.sampling, repeatable=asked.repeats)
+        return rendered.tokens, ending
 
     def _while_open(self, progress: Progress | None) -> Progress:
         """`progress`; whatever reports to it ends once the session is closed."""
@@ -255,11 +335,6 @@ class Session:
                 progress(what, done, total)
 
         return report
-
-    def _check_pinned(self, k: int | None) -> None:
-        check_drafted(k)
-        if k and not self.drafters:
-            raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
 
     def _count(self, step: Step) -> None:
         self.finish = step.finish or self.finish
@@ -322,9 +397,9 @@ class Session:
     ) -> list[Drafting]:
         start = perf_counter()
         told = of_seconds(progress, "measuring this machine")
-        drafting = self._schedules.drafting(drafters, k, last, told)
+        drafting = self._choosing.latest.drafting(drafters, k, last, told)
         seconds = perf_counter() - start
-        costs = self._schedules.known() if drafting else None
+        costs = self._choosing.latest.known() if drafting else None
         for stats in (self.stats, self.total):
             stats.calibrate += seconds
             stats.plain.begin(costs)
@@ -337,19 +412,14 @@ class Session:
         return shapes[0] if shapes else None
 
     @property
-    def exact(self) -> bool:
-        """Is the text distributed as the target's own? At temperature 0 every rule sees to that."""
-        return RULES[self.rule].exact or self._sampling.greedy
-
-    @property
     def most_drafted(self) -> int:
         """The most tokens that are drafted a cycle where k is chosen."""
-        return self._schedules.most_drafted
+        return self._choosing.latest.most_drafted
 
     @property
     def costs(self) -> Costs | None:
         """What passes cost here; None until something needed to know."""
-        return self._schedules.costs
+        return self._choosing.latest.costs
 
     @property
     def draft_model(self) -> Model | None:
@@ -360,7 +430,7 @@ class Session:
     @property
     def why_plain(self) -> str | None:
         """Why nothing is drafted just now, in a person's words; None while drafting."""
-        return self._schedules.why_plain
+        return self._choosing.latest.why_plain
 
     def calibrate(
         self,
@@ -395,4 +465,4 @@ class Session:
             tokens = neutral(self.target.vocab, depth + 1)
             read_prompt(self._sequence, tokens, self.drafters, self._while_open(None))
             told = of_seconds(self._while_open(progress), "measuring this machine")
-            return self._schedules.measured(max_width, tokens[-1], told)
+            return self._choosing.latest.measured(max_width, tokens[-1], told)

@@ -41,7 +41,7 @@ def test_a_target_writes_what_plain_decoding_writes(
     if quantization != "Q4_0":
         target = tmp_path / "target.gguf"
         quantize(default_path, target, quantization)
-    with spec_cpu.load(target, sampling=GREEDY, kernels="on") as session:
+    with spec_cpu.load(target, "none", sampling=GREEDY, kernels="on") as session:
         plain = [greedy_tokens(session, prompt) for prompt in PROMPTS]
     assert all(len(tokens) == N for tokens in plain)
     for shape, k in (("chain", 3), ("tree", 6)):

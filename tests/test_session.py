@@ -71,7 +71,7 @@ def test_a_k_that_cannot_be_pinned(session: Session, tiny_target: Path) -> None:
         with pytest.raises(UsageError, match="`k` must be from 0"):
             answer(session, k=k)
     with (
-        spec_cpu.load(tiny_target, threads=1) as plain,
+        spec_cpu.load(tiny_target, "none", threads=1) as plain,
         pytest.raises(UsageError, match="no draft"),
     ):
         answer(plain, k=2)
@@ -119,7 +119,7 @@ def test_the_same_seed_gives_the_same_text(tiny_target: Path, tiny_draft: Path, 
 
 
 def test_greedy_text_is_that_of_plain_decoding(tiny_target: Path, tiny_draft: Path) -> None:
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain, ignore_eos=True)
         assert plain.stats.alpha is None
         assert plain.stats.speedup == 1
@@ -154,7 +154,7 @@ def test_the_next_turn_reuses_the_cache(default_path: Path, q4_0_path: Path) -> 
 
 
 def test_a_system_turn_survives_a_reset(tiny_target: Path) -> None:
-    with spec_cpu.load(tiny_target, threads=1, system="Be brief.") as session:
+    with spec_cpu.load(tiny_target, "none", threads=1, system="Be brief.") as session:
         answer(session)
         session.reset()
         assert [turn["content"] for turn in session.messages] == ["Be brief."]
@@ -164,7 +164,7 @@ def test_a_second_turn_is_as_in_a_fresh_session(tiny_target: Path, tiny_draft: P
     with spec_cpu.load(tiny_target, tiny_draft, threads=1, sampling=GREEDY, k=4) as session:
         first = answer(session, "one")
         second = answer(session, "two")
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as fresh:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as fresh:
         fresh.messages += [
             {"role": "user", "content": "one"},
             {"role": "assistant", "content": first},
@@ -244,8 +244,8 @@ def test_the_end_token_ends_an_answer(tmp_path: Path) -> None:
     path = tiny.write_llama(tmp_path / "flat.gguf", n_vocab=32, scale=0.3)
     flat = SamplingParams(top_k=0, top_p=1, min_p=0)
     with spec_cpu.load(path, path, threads=1, seed=5, sampling=flat, k=3) as session:
-        for _ in range(5):
-            steps = list(session.generate("abc", max_tokens=200, raw=True))
+        for seed in range(5):
+            steps = list(session.generate("abc", max_tokens=200, raw=True, seed=seed))
             if session.finish == "stop":
                 break
         assert session.finish == "stop"
@@ -289,8 +289,8 @@ def test_a_stop_may_be_a_control_token(talkative: Path, stop: str, ignore_eos: b
         vocab = session.target.vocab
         wanted = vocab.controls[stop]
         ends = {wanted} if ignore_eos else {wanted, *vocab.end_tokens}
-        for _ in range(8):
-            steps = list(session.generate("abc", **how))  # type: ignore[arg-type]
+        for seed in range(8):
+            steps = list(session.generate("abc", seed=seed, **how))  # type: ignore[arg-type]
             tokens = [token for step in steps for token in step.tokens]
             assert session.finish == "stop"
             assert tokens[-1] in ends
@@ -308,7 +308,7 @@ def test_ignoring_end_tokens_none_comes(talkative: Path) -> None:
 
 def test_a_stop_that_a_bias_forbids_is_told(talkative: Path) -> None:
     sampling = SamplingParams(logit_bias={30: float("-inf")})
-    with spec_cpu.load(talkative, threads=1, sampling=sampling) as session:
+    with spec_cpu.load(talkative, "none", threads=1, sampling=sampling) as session:
         answer(session, "abc", raw=True, stop=["<y>"])
         assert session.notices == []
         answer(session, "abc", raw=True, stop=["<x>"])
@@ -343,7 +343,7 @@ def test_an_answer_ends_with_its_session(tiny_target: Path, tiny_draft: Path) ->
 
 @pytest.mark.parametrize("k", [1, 40, 64])
 def test_a_long_draft_from_a_small_window(tiny_target: Path, tiny_draft: Path, k: int) -> None:
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain, raw=True, max_tokens=150, ignore_eos=True)
     options: dict[str, Any] = {"threads": 1, "sampling": GREEDY, "k": k, "draft_ctx": 32}
     options["shape"] = "chain"  # a tree leaves the cache in another order: a near-tie may turn
@@ -408,10 +408,10 @@ def test_a_recurrent_draft_is_left_out_with_a_notice(tmp_path: Path) -> None:
 
 def test_a_context_beyond_the_training_is_allowed_with_a_notice(tmp_path: Path) -> None:
     path = tiny.write_llama(tmp_path / "t.gguf", n_vocab=32, context_length=64)
-    with spec_cpu.load(path, ctx=128, threads=1) as session:
+    with spec_cpu.load(path, "none", ctx=128, threads=1) as session:
         assert "trained on texts of 64 tokens" in session.notices[0]
         assert session.n_ctx == 128
-    with spec_cpu.load(path, threads=1) as session:
+    with spec_cpu.load(path, "none", threads=1) as session:
         assert session.n_ctx == 64
 
 

@@ -257,7 +257,7 @@ def test_a_long_prompt_does_not_hold_up_closing(
 def test_many_threads_answer_and_one_closes(tiny_target: Path, pool: ThreadPoolExecutor) -> None:
     """Rule: whenever it is closed, threads have their text or one clear error."""
     for renders in range(5):  # before it is closed
-        session = spec_cpu.load(tiny_target, threads=1, ctx=256, sampling=GREEDY)
+        session = spec_cpu.load(tiny_target, "none", threads=1, ctx=256, sampling=GREEDY)
         start = threading.Barrier(4)
         workers = [pool.submit(_answer_until_it_is_closed, session, start) for _ in range(3)]
         start.wait(PATIENCE)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spec_cpu import defaults
+from spec_cpu.choice import choose_models
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import options as opt
 
@@ -149,7 +150,7 @@ def bench(
     from spec_cpu.bench.rivals import check_rivals
     from spec_cpu.sampling.pipeline import SamplingParams
 
-    choice = opt.choose_models(target, draft, pair)
+    choice = choose_models(target, draft, pair)
     if not choice.drafts:
         raise UsageError("bench compares a draft with none: give --draft or --pair")
     ks = _sweep(sweep)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spec_cpu import defaults
 from spec_cpu.arguments import check_stops, expanded
+from spec_cpu.choice import choose_models
 from spec_cpu.errors import SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.flags import with_flags
@@ -58,7 +59,7 @@ def chat(
     from spec_cpu_cli.answer import say
 
     stops = check_stops(stop)
-    choice = opt.choose_models(target, draft, pair)
+    choice = choose_models(target, draft, pair)
     sampling = opt.sampling_params(
         temp=temp,
         top_k=top_k,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,7 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import expanded
-from spec_cpu.draft.names import Drafts, read_drafts
+from spec_cpu.choice import ModelChoice
 from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
 
 
 _MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
-NO_DRAFT = "none"
 
 Target = Annotated[
     str | None,
@@ -215,59 +214,6 @@ Quiet = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show llama.cpp's log.", rich_help_panel=_OUTPUT)
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """The models to load, as names or files, and what to say about the choice."""
-
-    target: str
-    drafts: Drafts
-    notice: str | None = None
-
-
-def choose_models(target: str | None, draft: str | None, pair: str | None) -> ModelChoice:
-    """Make sense of `--target`, `--draft` and `--pair` together."""
-    if pair is not None and target is not None:
-        raise UsageError("--pair names the target already: give --pair or --target, not both")
-    drafts = _drafts(draft)
-    if target is None:
-        if drafts.model is not None and pair is None and not _names_head(drafts.model):
-            raise UsageError("--draft needs a --target to draft for")
-        from spec_cpu.models.catalog import load_catalog
-
-        chosen = load_catalog().pair(defaults.PAIR if pair is None else pair)
-        # What is looked up beside the pair's draft costs next to nothing.
-        both = Drafts(chosen.draft, ngram=True)
-        return ModelChoice(chosen.target, both if draft is None else drafts)
-    if draft is None:
-        return ModelChoice(
-            target,
-            Drafts(ngram=True),
-            "drafting from the text itself: give --draft a small GGUF of the same family to draft "
-            "with a model (`spec-cpu models list` shows pairs)",
-        )
-    return ModelChoice(target, drafts)
-
-
-def _names_head(name: str | Path) -> bool:
-    """Is it a draft head that is here? It says itself which target it was made for."""
-    from spec_cpu.heads.file import is_head
-    from spec_cpu.models.catalog import load_catalog
-    from spec_cpu.models.fetch import local_path
-
-    model = load_catalog().models.get(str(name))
-    path = expanded(Path(name)) if model is None else local_path(model)
-    return path is not None and is_head(path)
-
-
-def _drafts(draft: str | None) -> Drafts:
-    if draft == NO_DRAFT:
-        return Drafts()
-    drafts = read_drafts(draft)
-    if drafts.model == NO_DRAFT:
-        raise UsageError(f"--draft {NO_DRAFT} decodes plainly: give it alone, not as {draft!r}")
-    return drafts
 
 
 def sampling_params(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu import defaults
+from spec_cpu.choice import choose_models
 from spec_cpu_cli import options as opt
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def plan(
     if plot is not None:
         check_file(plot)
     session = opt.open_session(
-        opt.choose_models(target, draft, pair),
+        choose_models(target, draft, pair),
         ctx=ctx,
         draft_ctx=None,
         threads=threads,

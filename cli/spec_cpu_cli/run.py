@@ -12,6 +12,7 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import check_stops
+from spec_cpu.choice import choose_models
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
 
@@ -82,7 +83,7 @@ def run(
     if no_special and not raw:
         raise UsageError("--no-special is for --raw: in a conversation nobody's text is special")
     stops = check_stops(stop)
-    choice = opt.choose_models(target, draft, pair)
+    choice = choose_models(target, draft, pair)
     sampling = opt.sampling_params(
         temp=temp,
         top_k=top_k,

@@ -139,8 +139,9 @@ class _Bench:
             self.report()
             self._recall(before)
             if arm is None or isinstance(arm, int):
-                steps = self._session.generate(asked, max_tokens=max_tokens, seed=seed, k=arm)
-                text = "".join(step.text for step in steps)
+                text = self._session.answer(
+                    asked, max_tokens=max_tokens, seed=seed, repeatable=False, k=arm
+                )
                 answered = text if arm == self._main else answered
                 result.stats[arm] = self._session.stats
             else:

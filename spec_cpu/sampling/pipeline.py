@@ -171,6 +171,15 @@ class SamplingParams:
             REAL.check(**{name: getattr(self, name)})
         _BIASES.check(logit_bias=self.logit_bias)
 
+    def check_tokens(self, n_vocab: int, model: str) -> None:
+        """Raise UsageError where `logit_bias` has a token beyond the vocabulary of `model`."""
+        beyond = [token for token in self.logit_bias if token >= n_vocab]
+        if beyond:
+            raise UsageError(
+                f"`logit_bias` has no token {beyond[0]} to add to: the vocabulary of {model} goes "
+                f"from 0 to {n_vocab - 1:,}"
+            )
+
     @property
     def greedy(self) -> bool:
         """Is the likeliest token always taken?"""

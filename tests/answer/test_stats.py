@@ -8,7 +8,6 @@ from test_plain import COSTS, answer
 
 from spec_cpu.answer.stats import Stats
 
-
 AT_TURNS = [0] * 10 + [4] * 10
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asking import ASKED, ENDLESS, PATIENCE, TOKENS
-from spec_cpu_cli.options import choose_models
 
 from spec_cpu import defaults
+from spec_cpu.choice import choose_models
 from spec_cpu.draft.names import Drafts
 from spec_cpu.errors import UsageError
 from spec_cpu.models.catalog import load_catalog

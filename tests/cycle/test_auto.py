@@ -48,7 +48,7 @@ def answer(session: Session, n: int = 120) -> str:
 
 @pytest.mark.usefixtures("flat")
 def test_greedy_text_is_that_of_plain_decoding(tiny_target: Path, tiny_draft: Path) -> None:
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
     # A tree's cells lie in another order: where two logits nearly tie it may choose the other.
     draft = spec_cpu.load(
@@ -139,7 +139,7 @@ def test_a_cache_that_cannot_be_written_is_a_notice(
 
 @pytest.mark.slow
 def test_a_real_measurement_leaves_the_text_as_it_was(tiny_target: Path, tiny_draft: Path) -> None:
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
     options = {"threads": 1, "sampling": GREEDY, "shape": "chain"}
     with spec_cpu.load(tiny_target, tiny_draft, **options) as session:
@@ -183,7 +183,7 @@ def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_draft_that_was_left_out_catches_up(
     tiny_target: Path, tiny_draft: Path, draft_ctx: int | None, shape: str
 ) -> None:
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain, 200)
     options = {"threads": 1, "sampling": GREEDY, "draft_ctx": draft_ctx, "shape": shape}
     with spec_cpu.load(tiny_target, tiny_draft, **options) as session:

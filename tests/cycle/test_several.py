@@ -104,7 +104,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, k: i
 def test_greedy_text_is_that_of_plain_decoding(
     tiny_target: Path, tiny_draft: Path, k: int | None, order: str
 ) -> None:
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = [answer(plain, prompt) for prompt in ("hello", "hello again")]
     draft = order.format(tiny_draft)
     with spec_cpu.load(tiny_target, draft, threads=1, sampling=GREEDY, seed=1, k=k) as session:
@@ -119,7 +119,7 @@ def test_each_drafts_where_it_is_better(
     tiny_target: Path, tiny_draft: Path, tmp_path: Path, k: int | None
 ) -> None:
     """The look-up knows the first part of the answer and nothing of the second."""
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         steps = plain.generate("hello", max_tokens=300, ignore_eos=True)
         told = [token for step in steps for token in step.tokens]
     with spec_cpu.load(

@@ -23,7 +23,7 @@ def readable(tiny_target: Path, models: Path) -> tuple[Path, Path]:
 def test_a_session_drafts_with_it(readable: tuple[Path, Path]) -> None:
     with (
         spec_cpu.load(*readable, k=4, sampling=GREEDY, ctx=512, threads=1) as session,
-        spec_cpu.load(readable[0], sampling=GREEDY, ctx=512, threads=1) as plain,
+        spec_cpu.load(readable[0], "none", sampling=GREEDY, ctx=512, threads=1) as plain,
     ):
         assert session.drafters
         assert session.drafters[0].name == "eagle"

@@ -36,7 +36,7 @@ class Copier:
 
 def notice_of(model: Path) -> str:
     """What a person is told who wants kernels and gets stock ones, which work."""
-    with spec_cpu.load(model, kernels="on") as session:
+    with spec_cpu.load(model, "none", kernels="on") as session:
         assert session.kernels == "stock"
         assert list(session.generate("a", max_tokens=4, raw=True, ignore_eos=True))
         return " ".join(session.notices)

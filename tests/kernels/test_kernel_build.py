@@ -269,7 +269,7 @@ def test_one_build_a_process(tmp_path: Path) -> None:
 
 def test_an_unknown_mode(model: Path) -> None:
     with pytest.raises(UsageError, match="auto, on, off"):
-        spec_cpu.load(model, kernels="sometimes")
+        spec_cpu.load(model, "none", kernels="sometimes")
 
 
 def test_no_build_without_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:

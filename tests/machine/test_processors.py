@@ -214,7 +214,7 @@ def test_a_seed_on_stock_kernels_keeps_its_threads(tiny_target: Path, free: Free
     """On another number of threads they add up a long context in another order."""
     free.n = 1
     for seed, threads in ((None, 1), (7, 2)):
-        with spec_cpu.load(tiny_target, kernels="off", seed=seed) as session:
+        with spec_cpu.load(tiny_target, "none", kernels="off", seed=seed) as session:
             for _ in session.generate("Hello", max_tokens=2, raw=True):
                 pass
             assert running(session._context) == (threads, threads)

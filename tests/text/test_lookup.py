@@ -54,7 +54,7 @@ def answer(session: Session, prompt: str = "hello", **how: Any) -> str:
 @pytest.fixture
 def told(tiny_target: Path) -> str:
     """What `tiny_target` answers at temperature 0."""
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         return answer(plain)
 
 
@@ -62,7 +62,7 @@ def test_a_reference_that_has_the_answer(
     tiny_target: Path, tmp_path: Path, flat: list[object]
 ) -> None:
     """Its tokens may differ from those of the answer: at least the text does not."""
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         steps = list(plain.generate("hello", max_tokens=120, ignore_eos=True))
         tokens = [token for step in steps for token in step.tokens]
         expected = "".join(step.text for step in steps)
@@ -161,7 +161,7 @@ def test_files_that_cannot_be_read(tiny_target: Path, tmp_path: Path) -> None:
 def test_a_lookup_needs_the_draft_that_looks_up(
     tiny_target: Path, tiny_draft: Path, tmp_path: Path
 ) -> None:
-    for draft in (None, tiny_draft):
+    for draft in ("none", tiny_draft):
         with pytest.raises(UsageError, match="ngram"):
             spec_cpu.load(tiny_target, draft, lookup=[tmp_path / "none"])
 
