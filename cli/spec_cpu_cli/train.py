@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from dataclasses import asdict
@@ -112,7 +111,9 @@ def train(
     The target talks to itself, the head learns from it what comes next, and is tried out on text
     that was held out. Ctrl-C stops; the same command goes on from there.
     """
-    _check_installed()
+    from spec_cpu.train.installed import check_installed
+
+    check_installed()
     _check_options(out, kind, only, quantization)
     asked = _asked(kind, seed, vocabulary, hours, tokens, prompts, epochs)
     path = _target(target, verbose=verbose, show=not quiet)
@@ -131,18 +132,6 @@ def train(
         _show(result, work, out, as_json=as_json, quiet=quiet)
     elif not quiet:
         print(f"the step is done; what there is: {folder}", file=sys.stderr)
-
-
-def _check_installed() -> None:
-    missing = [name for name in ("torch", "gguf") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(f'train needs {" and ".join(missing)}: pip install "spec-cpu[train]"')
-    try:
-        import torch  # noqa: F401
-    except (ImportError, OSError) as error:
-        raise UsageError(
-            f"torch is there but does not load ({error}): pip install --force-reinstall torch"
-        ) from None
 
 
 def _check_options(out: Path, kind: str | None, only: str | None, quantization: str) -> None:
