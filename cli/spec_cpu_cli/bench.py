@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spec_cpu import defaults
-from spec_cpu.choice import choose_models
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
     from spec_cpu.bench.arms import Pin, Prompt, Round
@@ -62,6 +62,7 @@ class _Measured:
     complete: bool = True
 
 
+@with_options
 def bench(
     prompts: Annotated[
         Path,
@@ -69,25 +70,16 @@ def bench(
             "--prompts", callback=opt.home, help="Lines of JSON: category, and turns or prompt."
         ),
     ] = Path("bench/prompts.jsonl"),
-    target: opt.Target = None,
-    draft: opt.Draft = None,
-    pair: opt.Pair = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="So many prompts of each category.  [default: all]"),
+        typer.Option(
+            "--limit", min=1, help="The most prompts of each category.", show_default="all"
+        ),
     ] = None,
     max_tokens: opt.MaxTokens = defaults.BENCH_TOKENS,
     temps: Annotated[
         str, typer.Option("--temp", help="Temperatures, with commas between.")
     ] = defaults.BENCH_TEMPERATURES,
-    ctx: opt.Context = None,
-    threads: opt.Threads = None,
-    kernels: opt.Kernels = defaults.KERNELS,
-    draft_tokens: opt.DraftTokens = None,
-    shape: opt.Shape = defaults.SHAPE,
-    lookup: opt.Lookup = None,
-    recalibrate: opt.Recalibrate = False,
-    rule: opt.Rule = defaults.RULE,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of all random draws, at each temperature.")
     ] = 1,
@@ -96,8 +88,8 @@ def bench(
         typer.Option(
             "--sweep",
             metavar="k=A..B",
-            help=f"Also pin each of these k, up to {defaults.MAX_SWEEP}: the curve.  "
-            "[default: none]",
+            help=f"Also pin each of these k, up to {defaults.MAX_SWEEP}: the curve.",
+            show_default="none",
             rich_help_panel=_MORE,
         ),
     ] = None,
@@ -115,7 +107,8 @@ def bench(
             "--llama-cpp",
             callback=opt.home,
             envvar="SPEC_CPU_LLAMA_CPP",
-            help="The folder of llama.cpp's programs.  [default: none]",
+            help="The folder of llama.cpp's programs.",
+            show_default="none",
             rich_help_panel=_MORE,
         ),
     ] = None,
@@ -128,7 +121,8 @@ def bench(
         typer.Option(
             "--out",
             callback=opt.home,
-            help="Write bench.json and bench.md to this folder.  [default: nowhere]",
+            help="Write bench.json and bench.md to this folder.",
+            show_default="nowhere",
             rich_help_panel=_OUTPUT,
         ),
     ] = None,
@@ -138,8 +132,9 @@ def bench(
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print tables in Markdown.", rich_help_panel=_OUTPUT)
     ] = False,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
+    *,
+    models: opt.ModelOptions,
+    drafting: opt.DraftOptions,
 ) -> None:
     """Measure what the draft is worth here: plain, speculative and more in turn, turn by turn.
 
@@ -150,14 +145,14 @@ def bench(
     from spec_cpu.bench.rivals import check_rivals
     from spec_cpu.sampling.pipeline import SamplingParams
 
-    choice = choose_models(target, draft, pair)
+    choice, quiet = models.choice, models.quiet
     if not choice.drafts:
         raise UsageError("bench compares a draft with none: give --draft or --pair")
     ks = _sweep(sweep)
     samplings = [SamplingParams(temperature=temperature) for temperature in _temperatures(temps)]
     asked = _Asked(
         prompts=_limited(read_prompts(prompts), limit),
-        pins=list(dict.fromkeys([draft_tokens, PLAIN, *ks])),
+        pins=list(dict.fromkeys([drafting.draft_tokens, PLAIN, *ks])),
         sweep=ks,
         against=list(dict.fromkeys(against or [])),
         llama_cpp=llama_cpp,
@@ -166,23 +161,7 @@ def bench(
     )
     check_rivals(asked.against, llama_cpp)
     _check_output(out, plot)
-    load = partial(
-        opt.open_session,
-        choice,
-        ctx=ctx,
-        draft_ctx=None,
-        threads=threads,
-        kernels=kernels,
-        k=draft_tokens,
-        shape=shape,
-        rule=rule,
-        seed=None,
-        system=None,
-        lookup=lookup,
-        recalibrate=recalibrate,
-        verbose=verbose,
-        progress=not quiet,
-    )
+    load = partial(opt.open_session, choice, models, drafting)
     reports: list[Report] = []
     written: list[Path] = []
     for report in _reports(load, samplings, asked, show=not quiet):
@@ -245,13 +224,17 @@ def _check_output(out: Path | None, plot: bool) -> None:
 
 
 def _reports(
-    load: Callable[..., Session], samplings: list[SamplingParams], asked: _Asked, *, show: bool
+    load: Callable[[SamplingParams], Session],
+    samplings: list[SamplingParams],
+    asked: _Asked,
+    *,
+    show: bool,
 ) -> Iterator[Report]:
     """One for each temperature, until Ctrl-C; KeyboardInterrupt: before there was any."""
     complete = False
     for sampling in samplings:
         try:
-            with load(sampling=sampling) as session:
+            with load(sampling) as session:
                 report = _report(session, asked, sampling.temperature, show=show)
         except KeyboardInterrupt:
             if not complete:

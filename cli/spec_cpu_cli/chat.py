@@ -6,87 +6,46 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spec_cpu import defaults
 from spec_cpu.arguments import check_stops, expanded
-from spec_cpu.choice import choose_models
 from spec_cpu.errors import SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.prompt import is_text
+from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
     from spec_cpu.session import Session
     from spec_cpu_cli.answer import Generate
 
-_HELP = "/reset begins anew, /stats shows speed and alpha, /save FILE keeps the text, /exit leaves"
+_HELP = (
+    "/reset begins anew, /stats shows speed and acceptance, /save FILE keeps the text, /exit leaves"
+)
 
 
+@with_options
 def chat(
-    target: opt.Target = None,
-    draft: opt.Draft = None,
-    pair: opt.Pair = None,
-    system: opt.System = None,
-    max_tokens: opt.MaxTokens = defaults.MAX_TOKENS,
-    stop: opt.Stop = None,
-    ctx: opt.Context = None,
-    draft_ctx: opt.DraftContext = None,
-    threads: opt.Threads = None,
-    kernels: opt.Kernels = defaults.KERNELS,
-    draft_tokens: opt.DraftTokens = None,
-    shape: opt.Shape = defaults.SHAPE,
-    lookup: opt.Lookup = None,
-    rule: opt.Rule = defaults.RULE,
-    recalibrate: opt.Recalibrate = False,
-    temp: opt.Temperature = defaults.TEMPERATURE,
-    top_k: opt.TopK = defaults.TOP_K,
-    top_p: opt.TopP = defaults.TOP_P,
-    min_p: opt.MinP = defaults.MIN_P,
-    repeat_penalty: opt.RepeatPenalty = defaults.REPEAT_PENALTY,
-    frequency_penalty: opt.FrequencyPenalty = defaults.FREQUENCY_PENALTY,
-    presence_penalty: opt.PresencePenalty = defaults.PRESENCE_PENALTY,
-    repeat_last_n: opt.RepeatLastN = defaults.PENALTY_LAST_N,
-    logit_bias: opt.LogitBias = None,
-    seed: opt.Seed = None,
-    color: opt.Color = False,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
+    *,
+    answer: opt.AnswerOptions,
+    models: opt.ModelOptions,
+    drafting: opt.DraftOptions,
+    sampling: opt.SamplingOptions,
 ) -> None:
     """Talk with a model, turn by turn; what was read stays in the cache.
 
-    /reset begins anew, /stats shows speed and alpha, /save FILE keeps the text, /exit leaves.
+    /reset begins anew, /stats shows speed and acceptance, /save FILE keeps the text, /exit leaves.
     Ctrl-C stops an answer, Ctrl-D leaves.
     """
     from spec_cpu_cli.answer import say
 
-    stops = check_stops(stop)
-    choice = choose_models(target, draft, pair)
-    sampling = opt.sampling_params(
-        temp=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        repeat_last_n=repeat_last_n,
-        logit_bias=logit_bias,
-    )
+    quiet = models.quiet
+    check_stops(answer.stop)
     session = opt.open_session(
-        choice,
-        ctx=ctx,
-        draft_ctx=draft_ctx,
-        threads=threads,
-        kernels=kernels,
-        k=draft_tokens,
-        shape=shape,
-        rule=rule,
-        sampling=sampling,
-        seed=seed,
-        system=system,
-        lookup=lookup,
-        recalibrate=recalibrate,
-        verbose=verbose,
-        progress=not quiet,
+        models.choice,
+        models,
+        drafting,
+        sampling.params,
+        seed=sampling.seed,
+        system=answer.system,
     )
     with session:
         said = 0 if quiet else say(session)
@@ -98,7 +57,7 @@ def chat(
             elif not is_text(line):
                 _note("that line is not UTF-8 text: type it again", quiet=False)
             elif line:
-                _reply(session, line, max_tokens, stops, quiet=quiet, color=color)
+                _reply(session, line, answer, quiet=quiet)
                 said = said if quiet else say(session, said)
 
 
@@ -121,16 +80,18 @@ def _ask(quiet: bool) -> str | None:
         return None
 
 
-def _reply(
-    session: Session, text: str, max_tokens: int, stop: list[str], *, quiet: bool, color: bool
-) -> None:
+def _reply(session: Session, text: str, asked: opt.AnswerOptions, *, quiet: bool) -> None:
     from spec_cpu_cli.answer import stream_answer
 
     generate: Generate = lambda progress: session.generate(  # noqa: E731
-        text, max_tokens=max_tokens, stop=stop, progress=progress
+        text,
+        max_tokens=asked.max_tokens,
+        stop=asked.stop,
+        ignore_eos=asked.ignore_eos,
+        progress=progress,
     )
     try:
-        stream_answer(session, generate, stream=True, quiet=quiet, color=color)
+        stream_answer(session, generate, stream=True, quiet=quiet, color=asked.color)
     except SpecCpuError as error:
         _note(f"spec-cpu: {with_flags(str(error))}", quiet=False)
     else:

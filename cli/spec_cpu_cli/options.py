@@ -1,11 +1,10 @@
-"""The options that `run` and `chat` share, and the session they describe."""
+"""The options that several commands share, each once, and the session that they describe."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +12,7 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import expanded
-from spec_cpu.choice import ModelChoice
+from spec_cpu.choice import ModelChoice, choose_models
 from spec_cpu.errors import SpecCpuError, UsageError
 
 if TYPE_CHECKING:
@@ -36,77 +35,14 @@ def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
 
 _MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
 
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-m",
-        help="The model: a GGUF file or a catalogue name.  [default: the --pair's]",
-        rich_help_panel=_MODELS,
-    ),
-]
-Draft = Annotated[
-    str | None,
-    typer.Option(
-        "--draft",
-        "-d",
-        help="A small model of the same family, likewise, or a draft head made for the target; "
-        "`ngram` to draft from the text itself, the default for a --target; `ngram,MODEL` for "
-        "whichever is better; `none` to decode "
-        "plainly.",
-        rich_help_panel=_MODELS,
-    ),
-]
-Pair = Annotated[
-    str | None,
-    typer.Option(
-        "--pair",
-        help=f"Target and draft from the catalogue.  [default: {defaults.PAIR}]",
-        rich_help_panel=_MODELS,
-    ),
-]
-Context = Annotated[
-    int | None,
-    typer.Option(
-        "--ctx",
-        "-c",
-        help=f"Tokens of context.  [default: the model's, at most {defaults.CONTEXT}]",
-        rich_help_panel=_MODELS,
-    ),
-]
-DraftContext = Annotated[
-    int | None,
-    typer.Option(
-        "--draft-ctx",
-        help="The draft's context; a smaller one slides.  [default: as --ctx]",
-        rich_help_panel=_MODELS,
-    ),
-]
 Threads = Annotated[
     int | None,
     typer.Option(
         "--threads",
         "-t",
-        help="Threads that compute.  [default: one a free core]",
+        help="Threads that compute.",
+        show_default="one a free core",
         rich_help_panel=_MODELS,
-    ),
-]
-DraftTokens = Annotated[
-    int | None,
-    typer.Option(
-        "--draft-tokens",
-        "-k",
-        help="Tokens drafted a cycle (k).  [default: chosen by what pays here]",
-        rich_help_panel=_DRAFTING,
-    ),
-]
-Shape = Annotated[
-    str,
-    typer.Option(
-        "--shape",
-        help="What a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest "
-        "ones; `auto`: a tree at --temp 0.",
-        rich_help_panel=_DRAFTING,
     ),
 ]
 Kernels = Annotated[
@@ -117,96 +53,8 @@ Kernels = Annotated[
         rich_help_panel=_MODELS,
     ),
 ]
-Recalibrate = Annotated[
-    bool,
-    typer.Option(
-        "--recalibrate", help="Measure what passes cost here anew.", rich_help_panel=_DRAFTING
-    ),
-]
-Lookup = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--lookup",
-        callback=home,
-        help="A text for `--draft ngram` to draft from as well, such as one that is to be "
-        "rewritten. May be repeated.",
-        rich_help_panel=_DRAFTING,
-    ),
-]
-Rule = Annotated[
-    str,
-    typer.Option(
-        "--rule",
-        help="How drafts are verified: `block` or `token`, both exact, or `typical`: it keeps more "
-        "tokens, but does NOT preserve the target's distribution.",
-        rich_help_panel=_DRAFTING,
-    ),
-]
-System = Annotated[
-    str | None, typer.Option("--system", help="A system turn to begin with.  [default: none]")
-]
 MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", "-n", min=1, help="At most so many tokens an answer.")
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--stop",
-        help="End the answer before this text, or control token (`<|im_end|>`). May be repeated.",
-    ),
-]
-IgnoreEos = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-eos", help="Go on where the model would stop, but for what --stop names."
-    ),
-]
-Temperature = Annotated[
-    float, typer.Option("--temp", help="Temperature; 0 is greedy.", rich_help_panel=_SAMPLING)
-]
-TopK = Annotated[int, typer.Option("--top-k", help="0 is off.", rich_help_panel=_SAMPLING)]
-TopP = Annotated[float, typer.Option("--top-p", help="1 is off.", rich_help_panel=_SAMPLING)]
-MinP = Annotated[float, typer.Option("--min-p", help="0 is off.", rich_help_panel=_SAMPLING)]
-RepeatPenalty = Annotated[
-    float, typer.Option("--repeat-penalty", help="1 is off.", rich_help_panel=_SAMPLING)
-]
-FrequencyPenalty = Annotated[
-    float, typer.Option("--frequency-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
-]
-PresencePenalty = Annotated[
-    float, typer.Option("--presence-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
-]
-RepeatLastN = Annotated[
-    int,
-    typer.Option(
-        "--repeat-last-n",
-        help="Penalties look at so many last tokens; -1 is all.",
-        rich_help_panel=_SAMPLING,
-    ),
-]
-LogitBias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--logit-bias",
-        help="TOKEN_ID=BIAS, added to a logit; -inf forbids. May be repeated.",
-        rich_help_panel=_SAMPLING,
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        "--seed",
-        help="Of all random draws: the same seed gives the same text.  [default: a new one]",
-        rich_help_panel=_SAMPLING,
-    ),
-]
-Color = Annotated[
-    bool,
-    typer.Option(
-        "--color",
-        help="Tint tokens on a terminal: accepted green, corrected yellow, bonus cyan.",
-        rich_help_panel=_OUTPUT,
-    ),
+    int, typer.Option("--max-tokens", "-n", min=1, help="The most tokens that an answer may have.")
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="The text and nothing else.", rich_help_panel=_OUTPUT)
@@ -216,32 +64,223 @@ Verbose = Annotated[
 ]
 
 
-def sampling_params(
-    *,
-    temp: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    repeat_penalty: float,
-    frequency_penalty: float,
-    presence_penalty: float,
-    repeat_last_n: int,
-    logit_bias: Sequence[str] | None,
-) -> SamplingParams:
-    """The sampling flags as the library takes them. Raises UsageError for a bad one."""
-    from spec_cpu.sampling.pipeline import SamplingParams
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Which models, and how they run: of every command that loads some."""
 
-    return SamplingParams(
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repeat_penalty=repeat_penalty,
-        frequency_penalty=frequency_penalty,
-        presence_penalty=presence_penalty,
-        penalty_last_n=repeat_last_n,
-        logit_bias=dict(map(_parse_bias, logit_bias or ())),
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-m",
+            help="The model: a GGUF file or a catalogue name.",
+            show_default="the --pair's",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            "-d",
+            help="A small model of the same family, likewise, or a draft head made for the target; "
+            "`ngram` to draft from the text itself; `ngram,MODEL` for both; `none` for plain "
+            "decoding.",
+            show_default="ngram for a --target, both for a --pair",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            "--pair",
+            help="Target and draft from the catalogue.",
+            show_default=defaults.PAIR,
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    ctx: Annotated[
+        int | None,
+        typer.Option(
+            "--ctx",
+            "-c",
+            help="Tokens of context.",
+            show_default=f"the model's, at most {defaults.CONTEXT}",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    draft_ctx: Annotated[
+        int | None,
+        typer.Option(
+            "--draft-ctx",
+            help="The draft's context; a smaller one slides.",
+            show_default="as --ctx",
+            rich_help_panel=_MODELS,
+        ),
+    ] = None
+    threads: Threads = None
+    kernels: Kernels = defaults.KERNELS
+    recalibrate: Annotated[
+        bool,
+        typer.Option(
+            "--recalibrate",
+            help="Measure again what passes cost here.",
+            rich_help_panel=_MODELS,
+        ),
+    ] = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+    @property
+    def choice(self) -> ModelChoice:
+        """The models that are meant. Raises UsageError for options that do not fit together."""
+        return choose_models(self.target, self.draft, self.pair)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftOptions:
+    """How drafts are made and verified."""
+
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--draft-tokens",
+            "-k",
+            help="Tokens drafted a step (k).",
+            show_default="chosen by what pays here",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = None
+    shape: Annotated[
+        str,
+        typer.Option(
+            "--shape",
+            help="What a draft model proposes: a `chain` of drawn tokens, a `tree` of the "
+            "likeliest ones; `auto`: a tree at --temp 0.",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = defaults.SHAPE
+    lookup: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--lookup",
+            callback=home,
+            help="A text for `--draft ngram` to draft from as well, such as one that is to be "
+            "rewritten. May be repeated.",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = None
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--rule",
+            help="How drafts are verified: `block` or `token`, both exact, or `typical`: it keeps "
+            "more tokens, but does NOT preserve the target's distribution.",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = defaults.RULE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """How tokens are drawn."""
+
+    temp: Annotated[
+        float, typer.Option("--temp", help="Temperature; 0 is greedy.", rich_help_panel=_SAMPLING)
+    ] = defaults.TEMPERATURE
+    top_k: Annotated[int, typer.Option("--top-k", help="0 is off.", rich_help_panel=_SAMPLING)] = (
+        defaults.TOP_K
     )
+    top_p: Annotated[
+        float, typer.Option("--top-p", help="1 is off.", rich_help_panel=_SAMPLING)
+    ] = defaults.TOP_P
+    min_p: Annotated[
+        float, typer.Option("--min-p", help="0 is off.", rich_help_panel=_SAMPLING)
+    ] = defaults.MIN_P
+    repeat_penalty: Annotated[
+        float, typer.Option("--repeat-penalty", help="1 is off.", rich_help_panel=_SAMPLING)
+    ] = defaults.REPEAT_PENALTY
+    frequency_penalty: Annotated[
+        float, typer.Option("--frequency-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
+    ] = defaults.FREQUENCY_PENALTY
+    presence_penalty: Annotated[
+        float, typer.Option("--presence-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
+    ] = defaults.PRESENCE_PENALTY
+    repeat_last_n: Annotated[
+        int,
+        typer.Option(
+            "--repeat-last-n",
+            help="How many of the last tokens penalties look at; -1 is all.",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = defaults.PENALTY_LAST_N
+    logit_bias: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--logit-bias",
+            help="TOKEN_ID=BIAS, added to a logit; -inf forbids. May be repeated.",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            help="Of all random draws: the same seed gives the same text.",
+            show_default="a new one",
+            rich_help_panel=_SAMPLING,
+        ),
+    ] = None
+
+    @property
+    def params(self) -> SamplingParams:
+        """The sampling flags as the library takes them. Raises UsageError for a bad one."""
+        from spec_cpu.sampling.pipeline import SamplingParams
+
+        return SamplingParams(
+            temperature=self.temp,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repeat_penalty=self.repeat_penalty,
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            penalty_last_n=self.repeat_last_n,
+            logit_bias=dict(map(_parse_bias, self.logit_bias or ())),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """What an answer begins with, where it ends, and how it is shown."""
+
+    system: Annotated[
+        str | None,
+        typer.Option("--system", help="A system turn to begin with.", show_default="none"),
+    ] = None
+    max_tokens: MaxTokens = defaults.MAX_TOKENS
+    stop: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--stop",
+            help="End the answer before this text, or control token (`<|im_end|>`). May be "
+            "repeated.",
+        ),
+    ] = None
+    ignore_eos: Annotated[
+        bool,
+        typer.Option(
+            "--ignore-eos", help="Go on where the model would stop, but for what --stop names."
+        ),
+    ] = False
+    color: Annotated[
+        bool,
+        typer.Option(
+            "--color",
+            help="Tint tokens on a terminal: accepted green, corrected yellow, bonus cyan.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False
 
 
 def _parse_bias(text: str) -> tuple[int, float]:
@@ -256,24 +295,15 @@ def _parse_bias(text: str) -> tuple[int, float]:
 
 def open_session(
     choice: ModelChoice,
-    *,
-    ctx: int | None,
-    draft_ctx: int | None,
-    threads: int | None,
-    kernels: str,
-    k: int | None,
-    shape: str,
-    rule: str,
+    models: ModelOptions,
+    drafting: DraftOptions,
     sampling: SamplingParams,
-    seed: int | None,
-    system: str | None,
-    lookup: Sequence[Path] | None,
-    recalibrate: bool,
-    verbose: bool,
-    progress: bool,
+    *,
+    seed: int | None = None,
+    system: str | None = None,
 ) -> Session:
-    """Fetch and load the chosen models, with bars for both if `progress` is set."""
-    if lookup and not choice.drafts.ngram:
+    """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
+    if drafting.lookup and not choice.drafts.ngram:
         raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
     from spec_cpu.llama import log
     from spec_cpu.loading import load
@@ -281,29 +311,29 @@ def open_session(
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import download_progress, progress_bar
 
-    log.set_verbose(verbose)
+    log.set_verbose(models.verbose)
     log.on_abort(_leave)
-    with download_progress(show=progress) as report:
-        target = resolve(choice.target, report)
+    with download_progress(show=not models.quiet) as report:
+        target = resolve(choice.target, report) if isinstance(choice.target, str) else choice.target
         drafts = choice.drafts
         if isinstance(drafts.model, str):
             drafts = replace(drafts, model=resolve(drafts.model, report))
-    with progress_bar(show=progress) as report, Interrupt() as interrupt:
+    with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
         session = load(
             target,
             drafts,
-            ctx=ctx,
-            draft_ctx=draft_ctx,
-            threads=threads,
-            kernels=kernels,
-            k=k,
-            shape=shape,
-            rule=rule,
+            ctx=models.ctx,
+            draft_ctx=models.draft_ctx,
+            threads=models.threads,
+            kernels=models.kernels,
+            k=drafting.draft_tokens,
+            shape=drafting.shape,
+            rule=drafting.rule,
             sampling=sampling,
             seed=seed,
             system=system,
-            lookup=lookup or (),
-            recalibrate=recalibrate,
+            lookup=drafting.lookup or (),
+            recalibrate=models.recalibrate,
             progress=interrupt.checked(report),
         )
         interrupt.check()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu import defaults
-from spec_cpu.choice import choose_models
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,34 +23,29 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 40
 
 
+@with_options
 def plan(
-    target: opt.Target = None,
-    draft: opt.Draft = None,
-    pair: opt.Pair = None,
-    ctx: opt.Context = None,
-    threads: opt.Threads = None,
-    kernels: opt.Kernels = defaults.KERNELS,
     max_k: Annotated[
         int, typer.Option("--max-k", min=1, max=31, help="The most drafted tokens to look at.")
     ] = defaults.PLAN_DRAFT_TOKENS,
     depth: Annotated[
         int, typer.Option("--depth", min=1, help="Tokens in the context when it is measured.")
     ] = defaults.PLAN_DEPTH,
-    recalibrate: opt.Recalibrate = False,
     plot: Annotated[
         Path | None,
         typer.Option(
             "--plot",
             callback=opt.home,
-            help="Write the curves to a PNG file.  [default: none]",
+            help="Write the curves to a PNG file.",
+            show_default="none",
             rich_help_panel="Output",
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel="Output")
     ] = False,
-    quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
+    *,
+    models: opt.ModelOptions,
 ) -> None:
     """Say whether to speculate on this machine, with which k, or what is in the way.
 
@@ -64,23 +59,9 @@ def plan(
 
     if plot is not None:
         check_file(plot)
-    session = opt.open_session(
-        choose_models(target, draft, pair),
-        ctx=ctx,
-        draft_ctx=None,
-        threads=threads,
-        kernels=kernels,
-        k=max_k,
-        shape="chain",
-        rule=defaults.RULE,
-        sampling=SamplingParams(),
-        seed=None,
-        system=None,
-        lookup=None,
-        recalibrate=recalibrate,
-        verbose=verbose,
-        progress=not quiet,
-    )
+    quiet = models.quiet
+    drafting = opt.DraftOptions(draft_tokens=max_k, shape="chain")
+    session = opt.open_session(models.choice, models, drafting, SamplingParams())
     with session:
         said = 0 if quiet else say(session)
         if session.target.why_no_drafts:

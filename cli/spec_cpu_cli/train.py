@@ -37,13 +37,15 @@ def train(
         ),
     ],
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Of head: `eagle` or `medusa`.  [default: eagle]")
+        str | None,
+        typer.Option("--kind", help="Of head: `eagle` or `medusa`.", show_default="eagle"),
     ] = None,
     hours: Annotated[
         float | None,
         typer.Option(
             "--hours",
-            help="The time that all of it may take.  [default: 1]",
+            help="The time that all of it may take.",
+            show_default="1",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -52,7 +54,8 @@ def train(
         typer.Option(
             "--tokens",
             help="Tokens to generate and learn from, instead, in whole shards of 32,768: the same "
-            "seed then gives the same head.  [default: by --hours]",
+            "seed then gives the same head.",
+            show_default="by --hours",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -60,7 +63,8 @@ def train(
         float | None,
         typer.Option(
             "--epochs",
-            help="Passes over the data.  [default: 10, or what the hours are enough for]",
+            help="Passes over the data.",
+            show_default="10, or what the hours are enough for",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -69,8 +73,8 @@ def train(
         typer.Option(
             "--prompts",
             callback=opt.home,
-            help="What half of the conversations begin with, as lines of JSON: turns, or prompt.  "
-            "[default: the target makes them up]",
+            help="What half of the conversations begin with, as lines of JSON: turns, or prompt.",
+            show_default="the target makes them up",
             rich_help_panel=_DATA,
         ),
     ] = None,
@@ -79,18 +83,20 @@ def train(
         typer.Option(
             "--resume",
             callback=opt.home,
-            help="The folder to work in; what is done there is not done again.  "
-            "[default: OUT.work]",
+            help="The folder to work in; what is done there is not done again.",
+            show_default="OUT.work",
             rich_help_panel=_DATA,
         ),
     ] = None,
     only: Annotated[
         str | None,
-        typer.Option("--only", help="One step: `generate`, `train` or `evaluate`.  [default: all]"),
+        typer.Option(
+            "--only", help="One step: `generate`, `train` or `evaluate`.", show_default="all"
+        ),
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option("--vocabulary", help="Tokens that the head can propose.  [default: 6144]"),
+        typer.Option("--vocabulary", help="Tokens that the head can propose.", show_default="6144"),
     ] = None,
     quantization: Annotated[
         str, typer.Option("--quantization", help="Of the head: `Q8_0`, `Q4_0` or `F16`.")
@@ -98,7 +104,7 @@ def train(
     threads: opt.Threads = None,
     kernels: opt.Kernels = defaults.KERNELS,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of all random draws.  [default: 0]")
+        int | None, typer.Option("--seed", help="Of all random draws.", show_default="0")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)

@@ -64,14 +64,20 @@ OPTIONS = [
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_says_what_it_does_and_what_it_is_without_it(option: Any) -> None:
-    said = (option.help or "").partition("[default")[0]
-    assert len(said.split()) >= 2
+    assert len((option.help or "").split()) >= 2
     if option.required or option.multiple or option.is_flag:
         return
-    if option.default is None:
-        assert "default" in option.help, f"what is it without {option.opts[0]}?"
-    else:
-        assert option.show_default
+    assert option.show_default, f"what is it without {option.opts[0]}?"
+    assert option.default is not None or isinstance(option.show_default, str)
+
+
+@pytest.mark.parametrize("command", ["run", "chat", "bench", "plan", "train"])
+def test_help_shows_what_every_option_is_without_it(cli: Program, command: str) -> None:
+    shown = " ".join(cli(command, "--help").text.replace("│", " ").split())
+    for name, found in commands(typer.main.get_command(app)):
+        for option in found.params if name == command else ():
+            if isinstance(default := getattr(option, "show_default", None), str):
+                assert f"[default: ({default})]" in shown, option.opts[0]
 
 
 def test_version(cli: Program) -> None:
