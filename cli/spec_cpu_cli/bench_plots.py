@@ -40,7 +40,7 @@ def _alpha(axes: Any, report: Report) -> None:
     for name, result in report.results.items():
         alphas = result.alpha_by_position
         axes.plot(range(1, len(alphas) + 1), alphas, marker="o", label=name)
-    axes.set(xlabel="position in the block", ylabel="alpha", ylim=(0, 1.05))
+    axes.set(xlabel="position in the draft", ylabel="accepted", ylim=(0, 1.05))
     deepest = max(len(result.alpha_by_position) for result in report.results.values())
     axes.set(title="Acceptance by position", xticks=range(1, deepest + 1))
     axes.legend(fontsize=7)

@@ -19,12 +19,12 @@ _COLUMNS = (
     "plain",
     "speedup",
     "95 %",
-    "alpha",
-    "exact",
-    "tok/cycle",
+    "accepted",
+    "expected",
+    "tok/step",
     "k",
-    "formula",
-    "textbook",
+    "predicted",
+    "free",
     "draft",
     "target",
     "sample",
@@ -148,7 +148,7 @@ def show(found: Sequence[Section]) -> None:
 
 
 def _title(settings: dict[str, Any]) -> str:
-    pinned = "chosen each cycle" if settings["k"] is None else settings["k"]
+    pinned = "chosen each step" if settings["k"] is None else settings["k"]
     return (
         f"temperature {settings['temperature']:g}, k {pinned} ({settings['shape']}), "
         f"{settings['max_tokens']} tokens, "
@@ -180,7 +180,10 @@ def _cells(name: str, result: Result) -> list[str]:
 
 def _costs(costs: Costs) -> str:
     passes = ", ".join(f"V({n}) {costs.verify(n):.2f}" for n in _SHOWN_WIDTHS)
-    return f"c {costs.c:.3f}, {passes} (measured at {costs.depth} tokens of context)"
+    return (
+        f"c {costs.c:.3f}, {passes} (measured at {costs.depth} tokens of context); expected: sum "
+        "min(p, q); predicted: from it and these costs; free: if verifying cost nothing"
+    )
 
 
 def _drafters(results: dict[str, Result]) -> Section:
@@ -195,8 +198,8 @@ def _drafters(results: dict[str, Result]) -> Section:
         for category, result in results.items()
         for name, drafter in result.drafters.items()
     ]
-    header = ["category", "drafter", "cycles", "alpha", "tok/cycle"]
-    return Section("by drafter", header, rows, "what is left of the cycles was decoded plainly")
+    header = ["category", "drafter", "steps", "accepted", "tok/step"]
+    return Section("by drafter", header, rows, "the other steps were plain decoding")
 
 
 def _positions(results: dict[str, Result]) -> Section:
@@ -206,7 +209,7 @@ def _positions(results: dict[str, Result]) -> Section:
         alphas = [_number(alpha) for alpha in result.alpha_by_position]
         rows.append([name, *alphas, *["-"] * (deepest - len(alphas))])
     header = ["category", *(str(i) for i in range(1, deepest + 1))]
-    return Section("alpha by position", header, rows)
+    return Section("accepted, by position", header, rows)
 
 
 def _sweep(report: Report) -> Section:
@@ -225,7 +228,7 @@ def _sweep(report: Report) -> Section:
         ]
         for point in report.sweep
     ]
-    header = ["k", "speedup", "95 %", "predicted", "textbook", "exact alpha", "tok/cycle", ""]
+    header = ["k", "speedup", "95 %", "predicted", "free", "expected", "tok/step", ""]
     return Section("each k pinned", header, rows, _what_was_chosen(report))
 
 
@@ -233,10 +236,10 @@ def _what_was_chosen(report: Report) -> str:
     if report.settings["k"] is not None:
         return f"◀ the k that was pinned with -k: {report.chosen}"
     if not report.chosen:
-        return "chosen each cycle, k was 0 in most cycles: plain decoding"
+        return "chosen each step, k was 0 in most of them: plain decoding"
     if report.chosen not in (point.k for point in report.sweep):
-        return f"chosen each cycle, k was {report.chosen} in most cycles"
-    return f"◀ chosen each cycle, k was {report.chosen} in most cycles"
+        return f"chosen each step, k was {report.chosen} in most of them"
+    return f"◀ chosen each step, k was {report.chosen} in most of them"
 
 
 def _against(against: Sequence[Comparison]) -> Section:

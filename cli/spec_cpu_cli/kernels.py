@@ -26,8 +26,8 @@ def build(
         typer.Option(
             metavar="SET",
             envvar="SPEC_CPU_ISA",
-            help="The instruction set: avx2, avx-vnni, avx-512, avx-512-vnni. What SPEC_CPU_ISA says "
-            "holds for all commands.",
+            help="The instruction set: avx2, avx-vnni, avx-512, avx-512-vnni. What "
+            "SPEC_CPU_ISA says holds for all commands.",
             show_default="the best of this machine",
         ),
     ] = None,

@@ -123,12 +123,12 @@ def _curve(plan: Plan) -> Table:
     from rich.table import Table
 
     costs = plan.costs
-    table = Table("tokens", "V(n)", "", "k", "pays from alpha", box=None, title_justify="left")
+    table = Table("tokens", "V(n)", "", "k", "pays if accepted", box=None, title_justify="left")
     most = costs.verify(len(costs.passes))
     alphas: Sequence[float | None] = (None, *plan.break_even)
     for n, alpha in enumerate(alphas, start=1):
         bar = "█" * max(1, round(_BAR_WIDTH * costs.verify(n) / most))
-        pays = "" if n == 1 else "never" if alpha is None else f"{alpha:.2f}"
+        pays = "" if n == 1 else "never" if alpha is None else f"{alpha:.0%}"
         table.add_row(str(n), f"{costs.verify(n):.2f}", bar, str(n - 1) if n > 1 else "", pays)
     return table
 
@@ -136,9 +136,9 @@ def _curve(plan: Plan) -> Table:
 def _best(plan: Plan) -> Table:
     from rich.table import Table
 
-    table = Table("alpha", "best k", "speedup", box=None)
+    table = Table("accepted", "best k", "speedup", box=None)
     for best in plan.best:
-        table.add_row(f"{best.alpha:.2f}", str(best.k), f"{best.speedup:.2f}x")
+        table.add_row(f"{best.alpha:.0%}", str(best.k), f"{best.speedup:.2f}x")
     return table
 
 
@@ -158,4 +158,4 @@ def _plot(plan: Plan, path: Path) -> None:
         for best in plan.best:
             right.annotate(f"k = {best.k}", (best.alpha, best.speedup), fontsize=8)
         right.axhline(1, linestyle=":", color="gray")
-        right.set(xlabel="alpha", ylabel="speedup", title="The best k")
+        right.set(xlabel="accepted", ylabel="speedup", title="The best k")

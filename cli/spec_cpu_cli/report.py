@@ -18,10 +18,10 @@ def live_line(stats: Stats, why_plain: str | None) -> str:
     parts = [f"[bold]{_number(stats.tokens_per_second, '.1f')} tok/s[/]"]
     if stats.drafted:
         parts = [
-            f"alpha [bold]{_number(stats.alpha, '.2f')}[/]",
-            f"{_number(stats.tokens_per_cycle, '.2f')} tokens/cycle",
+            f"[bold]{_number(stats.alpha, '.0%')}[/] accepted",
+            f"{_number(stats.tokens_per_cycle, '.2f')} tokens per step",
             *parts,
-            *([] if stats.speedup is None else [f"[bold]{stats.speedup:.2f}x[/] plain"]),
+            *([] if stats.speedup is None else [f"[bold]{stats.speedup:.2f}x[/] plain decoding"]),
             f"k {stats.k}",
         ]
     if why_plain:
@@ -57,9 +57,9 @@ def summary(
         )
     positions = " ".join(f"{alpha:.2f}" for alpha in stats.alpha_by_position)
     yield (
-        f"alpha {_number(stats.alpha, '.2f')} observed, {_number(stats.alpha_exact, '.2f')} exact "
-        f"(by position: {positions}); {_number(stats.tokens_per_cycle, '.2f')} tokens a cycle "
-        f"with k = {stats.k}{' (trees)' if shape == 'tree' else ''}"
+        f"{_number(stats.tokens_per_cycle, '.2f')} tokens per step with k = {stats.k}"
+        f"{' (trees)' if shape == 'tree' else ''}; {_number(stats.alpha, '.0%')} accepted, "
+        f"{_number(stats.alpha_exact, '.0%')} expected (by position: {positions})"
     )
     if len(stats.by_drafter) > 1:
         yield from (_part(name, one, stats) for name, one in stats.by_drafter.items())
@@ -71,9 +71,9 @@ def summary(
         return
     yield (
         f"speedup {stats.speedup:.2f}x over plain decoding "
-        f"({_number(stats.plain_tokens_per_second, '.1f')} tok/s); the formula says "
-        f"{_number(stats.speedup_theory, '.2f')}x, the textbook "
-        f"{_number(stats.speedup_textbook, '.2f')}x (it takes verification for free)"
+        f"({_number(stats.plain_tokens_per_second, '.1f')} tok/s); predicted "
+        f"{_number(stats.speedup_theory, '.2f')}x, or "
+        f"{_number(stats.speedup_textbook, '.2f')}x if verifying were free"
     )
     yield from _advice(stats)
 
@@ -82,9 +82,9 @@ def _part(name: str, drafter: DrafterStats, stats: Stats) -> str:
     if not drafter.cycles:
         return f"{name}: never drafted"
     return (
-        f"{name}: drafted in {drafter.cycles} of {stats.cycles} cycles, "
-        f"alpha {_number(drafter.alpha, '.2f')}, "
-        f"{_number(drafter.tokens_per_cycle, '.2f')} tokens a cycle"
+        f"{name}: drafted in {drafter.cycles} of {stats.cycles} steps, "
+        f"{_number(drafter.alpha, '.0%')} accepted, "
+        f"{_number(drafter.tokens_per_cycle, '.2f')} tokens per step"
     )
 
 
@@ -98,7 +98,7 @@ def _advice(stats: Stats) -> Iterator[str]:
         f", a pass over {stats.k + 1} tokens {stats.verify_cost:.1f}" if stats.verify_cost else ""
     )
     yield (
-        f"This draft does not pay here: a draft step costs {stats.c:.2f} target steps{verify}. "
+        f"This draft does not pay here: a token of it costs {stats.c:.2f} plain steps{verify}. "
         "Try a much smaller draft, a smaller -k, or --draft none."
     )
 

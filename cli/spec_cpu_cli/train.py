@@ -260,7 +260,7 @@ def _table(result: Evaluation) -> Table:
     from rich.table import Table
 
     table = Table(
-        "temperature", "acceptance by depth", "tokens a cycle", "best k", "speedup", box=None
+        "temperature", "accepted, by depth", "tokens per step", "best k", "speedup", box=None
     )
     table.title = f"On {result.prompts} held-out prompts; the speedup is what `plan` predicts"
     table.title_justify = "left"

@@ -114,16 +114,16 @@ def _verdict(
     if good.speedup > defaults.WORTHWHILE_SPEEDUP:
         return (
             f"Speculate, with k = {good.k}: a draft that is right {GOOD_ALPHA:.0%} of the time "
-            f"brings {good.speedup:.2f}x, and it pays from alpha {min(pays):.2f} on."
+            f"brings {good.speedup:.2f}x, and it pays once {min(pays):.0%} are accepted."
         )
     obstacle = (
-        f"the draft is too large (a step of it costs {costs.c:.2f} target steps)"
+        f"the draft is too large (a step of it costs {costs.c:.2f} plain steps)"
         if costs.c > _LARGE_DRAFT
-        else f"verification is too dear (a pass over 2 tokens costs {costs.verify(2):.2f} of one)"
+        else f"verifying costs too much (a pass over 2 tokens: {costs.verify(2):.2f} plain steps)"
     )
     if not pays:
         return f"Do not speculate here: no draft pays, because {obstacle}."
     top = best[-1]
-    gain = f"at alpha {top.alpha} k = {top.k} would bring {top.speedup:.2f}x" if top.k else ""
-    start = f"it pays only from alpha {min(pays):.2f} on"
+    gain = f"at {top.alpha:.0%} k = {top.k} would bring {top.speedup:.2f}x" if top.k else ""
+    start = f"it pays only once {min(pays):.0%} of the drafted tokens are accepted"
     return f"Do not speculate here: {start}{f' ({gain})' if gain else ''}, because {obstacle}."

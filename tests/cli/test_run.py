@@ -217,8 +217,8 @@ def test_a_summary_follows_the_text(
     err = cli("run", *readable.pair, *ASKED).err
     assert f"{TOKENS} tokens in " in err
     assert f"prompt: {drafted['prompt_tokens']} tokens" in err
-    assert f"alpha {drafted['alpha']:.2f} observed, {drafted['alpha_exact']:.2f} exact" in err
-    assert f"{drafted['tokens_per_cycle']:.2f} tokens a cycle with k = 4" in err
+    assert f"{drafted['alpha']:.0%} accepted, {drafted['alpha_exact']:.0%} expected" in err
+    assert f"{drafted['tokens_per_cycle']:.2f} tokens per step with k = 4" in err
     assert re.search(r"[\d.]+ tok/s", err)
     assert "speedup not known" in err
     assert len(err.splitlines()) <= 6
@@ -230,7 +230,7 @@ def test_without_a_draft_one_line_says_how_to_get_one(cli: Program, readable: Mo
     assert len(hints) == 1
     assert "spec-cpu models list" in hints[0]
     assert "speedup" not in done.err
-    assert "alpha" not in done.err
+    assert "accepted" not in done.err
 
 
 def test_who_wants_no_draft_gets_no_hint(

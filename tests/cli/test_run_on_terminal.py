@@ -24,7 +24,7 @@ def test_a_live_line_is_drawn_on_a_terminal(
     done = terminal.finish()
     assert done.text == drafted["text"] + "\n"
     live = _without_colours(terminal.shown).partition(f"{TOKENS} tokens in ")[0]
-    for part in (r"alpha \d\.\d\d", r"\d\.\d\d tokens/cycle", r"\d tok/s", r"k \d"):
+    for part in (r"\d+% accepted", r"\d\.\d\d tokens per step", r"\d tok/s", r"k \d"):
         assert re.search(part, live), part
     assert terminal.shown.count(b"tok/s") > 3
 
@@ -34,7 +34,7 @@ def test_the_live_line_of_plain_decoding_has_its_speed(program: Program, readabl
     terminal.finish()
     live = _without_colours(terminal.shown).partition(f"{TOKENS} tokens in ")[0]
     assert re.search(r"\d tok/s", live)
-    assert "alpha" not in live
+    assert "accepted" not in live
 
 
 def test_no_live_line_where_standard_error_is_no_terminal(
@@ -70,7 +70,7 @@ def test_the_live_line_leaves_the_text_intact(
     assert shown[: len(wanted)] == wanted
     below = "\n".join(shown[len(wanted) :])
     assert f"{TOKENS} tokens in " in below
-    assert "tokens/cycle" not in below
+    assert "tokens per step" not in below
 
 
 @pytest.mark.parametrize("streams", ["oe", "o"])

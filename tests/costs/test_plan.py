@@ -50,7 +50,7 @@ def test_break_even_is_where_the_prediction_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("slope", "c", "obstacle"),
-    [(0.1, 1.0, "draft is too large"), (0.9, 0.05, "verification is too dear")],
+    [(0.1, 1.0, "draft is too large"), (0.9, 0.05, "verifying costs too much")],
 )
 def test_the_verdict_names_what_is_in_the_way(slope: float, c: float, obstacle: str) -> None:
     plan = make_plan(costs(slope, c), 16)
