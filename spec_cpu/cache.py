@@ -28,10 +28,10 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iterator[None]:
-    """Be the only process that obtains `target`; waits for the one that is at it.
+    """Hold the lock on `target`; wait while another process holds it.
 
     Args:
-        to: what both want to do, for `report`.
+        to: what the lock is needed for, as `report` says it.
         seconds: to wait at most; negative: for as long as it takes.
 
     Raises:

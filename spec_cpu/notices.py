@@ -13,7 +13,7 @@ _DAY = 24 * 60 * 60  # seconds
 
 
 class DailyNotice(str):
-    """One of those. Whoever is about to show it asks `due`, and says `shown`."""
+    """A notice that is shown once a day. Ask `due` before you show it, and call `shown` after."""
 
     __slots__ = ()
 

@@ -15,14 +15,14 @@ MeasureProgress = Callable[[float, float], None]
 
 
 def of_tokens(progress: Progress | None, label: str) -> PrefillProgress | None:
-    """What passes over a prompt tell, under this label."""
+    """`progress` for the passes over a prompt, under this label."""
     if progress is None:
         return None
     return lambda done, total: progress(label, done, total)
 
 
 def of_seconds(progress: Progress | None, label: str) -> MeasureProgress | None:
-    """What a measurement tells, in milliseconds, under this label."""
+    """`progress` for a measurement, in milliseconds, under this label."""
     if progress is None:
         return None
     return lambda spent, budget: progress(label, round(1000 * spent), round(1000 * budget))

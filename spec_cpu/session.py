@@ -39,17 +39,15 @@ from spec_cpu.turns import Turns
 class Session:
     """A conversation. Make one with `load`; use it as a context manager, or call `close`.
 
-    Threads: `close` may be called from any thread at any time. What needs the models (`generate`
-    and the steps of its answer, `render`, `calibrate`) is for one thread at a time, and while an
-    answer is under way for the thread that took its last step: others get a `BusyError`. In that
-    thread whatever needs the models breaks the answer off, `render` excepted. The steps of an
-    answer may be taken by different threads, one after the other. What does not need the models
-    can be read anywhere; change `messages`, or call `reset`, between answers only. Sessions have
-    nothing to do with each other. `target`, the drafters and what belongs to them are the
-    session's: closing them alone is for the thread that uses it.
+    Threads: any thread may call `close` at any time. One thread at a time may use the models, by
+    `generate` and the steps of its answer, `render` or `calibrate`. An answer under way belongs to
+    the thread that took its last step: other threads get a `BusyError`, except that they may take
+    its next steps. In its own thread `generate` and `calibrate` break the answer off. Attributes
+    that need no model can be read from any thread; change `messages`, or call `reset`, between
+    answers only. Sessions do not share anything. Do not close `target` or the drafters yourself.
 
     Attributes:
-        drafters: whichever promises most drafts in a cycle; at most one of them is a model.
+        drafters: what drafts; at most one of them is a model.
         messages: the turns so far, with what was said of the answer under way; may be changed
             between answers.
         stats: of the latest answer. `total`: of all answers.
@@ -267,7 +265,7 @@ class Session:
         return "".join(step.text for step in steps)
 
     def _steps(self, asked: Asked) -> Generator[Any, None, None]:
-        """None once the answer has begun, then its steps."""
+        """Yields None once the answer has begun, then its steps."""
         this = self._turns.begin()
         self._settle()
         try:
@@ -314,7 +312,7 @@ class Session:
                     self._settle()
 
     def _begin(self, asked: Asked) -> tuple[list[int], Ending]:
-        """The tokens of the prompt, and what ends its answer, of which nothing is known yet."""
+        """Begin an answer: the tokens of its prompt, and what will end it."""
         rendered = self._rendered(asked.prompt, raw=asked.raw, special=asked.special)
         stops = [*rendered.stops, *asked.stops]
         ending = Ending(self.target.vocab, stops, ignore_eos=asked.ignore_eos)
@@ -327,7 +325,7 @@ class Session:
         return rendered.tokens, ending
 
     def _while_open(self, progress: Progress | None) -> Progress:
-        """`progress`; whatever reports to it ends once the session is closed."""
+        """`progress`, made to raise an error once the session is closed."""
 
         def report(what: str, done: int, total: int | None) -> None:
             self._turns.check_open()
@@ -342,7 +340,7 @@ class Session:
             stats.add(step.cycle, len(step.tokens))
 
     def _settle(self) -> None:
-        """The answer under way, if there is one, came to its end or was broken off."""
+        """Close the answer under way, if there is one, and keep what it held back."""
         answer, self._open = self._open, None
         if answer is not None:
             self.held_back = answer.break_off()

@@ -21,7 +21,7 @@ class Turns:
     """
 
     def __init__(self, free: Callable[[], None]) -> None:
-        """`free` frees what is used; it is called once nobody does, and may be called again."""
+        """`free` is called once nobody uses anything any more; perhaps several times."""
         self._free = free
         self._changed = Condition()
         self._user: Thread | None = None  # within `use`
@@ -44,9 +44,9 @@ class Turns:
 
     @contextmanager
     def ended(self, answer: int) -> Iterator[bool]:
-        """The answer `answer` is over, once this is left: was it the latest one?
+        """End the answer `answer`: yields whether it is the latest one.
 
-        What is done inside, to book the answer, nobody else overtakes.
+        No other answer begins before the block is left, so that this one can be booked within it.
         """
         with self._changed:
             latest = answer == self._answer

@@ -40,7 +40,7 @@ Threads = Annotated[
     typer.Option(
         "--threads",
         "-t",
-        help="Threads that compute.",
+        help="How many threads compute.",
         show_default="one a free core",
         rich_help_panel=_MODELS,
     ),

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import Cycle
 
-_ENOUGH = 8  # plain steps from which on they alone say what one takes
+_ENOUGH = 8  # plain steps: with this many no other passes are looked at
 
 
 @dataclass(slots=True)
 class _Observed:
-    """Some cycles: seconds of the target's passes, beside what the costs say, and of sampling."""
+    """Sums over cycles: target passes as timed and as the costs give them, and sampling."""
 
     cycles: int = 0
     target: float = 0.0
@@ -30,20 +30,21 @@ class _Observed:
 
 @dataclass(slots=True)
 class PlainTime:
-    """Follows answers, and says how long plain decoding would have taken for their tokens.
+    """Estimates how long plain decoding would have taken for the tokens of answers.
 
-    Plain steps in the answer tell. What looking for a draft took in them is a cost of drafting, and
-    so is what the first one after a wider pass loses: neither counts. Where there are too few, all
-    passes of an unchanged width tell how the machine's pace differs from the measured costs.
+    The plain steps of an answer show it. Two things are left out, for plain decoding would not have
+    them: the time that a plain step spends looking for a draft, and what the first plain step after
+    a wider pass loses. With too few plain steps, all passes as wide as the one before show how much
+    faster or slower the machine is than the measured costs say.
 
     Attributes:
-        costs: what passes cost here, by width and context. None: not known; plain steps are taken
-            to be all alike then, and where there are too few nothing is said.
+        costs: what passes cost here, by width and context. None: not known. Then all plain steps
+            are taken to cost the same, and with too few of them there is no estimate.
     """
 
     costs: Costs | None = None
-    _before: float = 0.0  # seconds, of the answers before this one that told
-    _told: int = 0  # tokens of these, and of those that told nothing
+    _before: float = 0.0  # seconds, of earlier answers with an estimate
+    _told: int = 0  # tokens of those, and of answers without one
     _untold: int = 0
     _tokens: int = 0  # of this answer
     _given: float = 0.0  # for the plain passes of them all
@@ -70,7 +71,7 @@ class PlainTime:
         self._drafted = cycle.drafted
 
     def merge(self, other: PlainTime) -> None:
-        """Add what another followed."""
+        """Add the answers of another."""
         self.begin(self.costs)
         seconds, told, untold = other._so_far
         self._before += seconds
@@ -82,9 +83,9 @@ class PlainTime:
 
     @property
     def seconds(self) -> float | None:
-        """That plain decoding would have taken; None where nothing tells.
+        """Seconds that plain decoding would have taken; None if there is no estimate.
 
-        Answers that tell nothing are taken to be like the others.
+        An answer without an estimate is taken to be like the others.
         """
         seconds, told, untold = self._so_far
         if not told:
@@ -93,7 +94,7 @@ class PlainTime:
 
     @property
     def _so_far(self) -> tuple[float, int, int]:
-        """Seconds for the answers that told, this one included, their tokens, and the others'."""
+        """Seconds and tokens of answers with an estimate, this one included; others' tokens."""
         now = self._seconds
         if now is None:
             return self._before, self._told, self._untold + self._tokens

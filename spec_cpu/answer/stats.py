@@ -93,7 +93,7 @@ class Stats:
     """Counters over cycles. Times are seconds.
 
     Attributes:
-        by_drafter: of each drafter that there was, by its name.
+        by_drafter: counters of each drafter, by its name.
         prefill, calibrate: time before the first cycle: reading the prompt, measuring what passes
             cost where that is not known yet.
         plain: what plain decoding would have taken for the same tokens.
@@ -203,7 +203,7 @@ class Stats:
 
     @property
     def plain_tokens_per_second(self) -> float | None:
-        """Plain decoding of this target here: this run itself where nobody was to draft."""
+        """The speed of plain decoding here; without drafters it is this run's own."""
         if not self.by_drafter:
             return self.tokens_per_second
         return self.tokens / self.plain.seconds if self.plain.seconds else None
@@ -217,13 +217,13 @@ class Stats:
 
     @property
     def speedup(self) -> float | None:
-        """Measured: tokens a second against plain decoding."""
+        """Measured: tokens a second over those of plain decoding."""
         fast, plain = self.tokens_per_second, self.plain_tokens_per_second
         return fast / plain if fast and plain else None
 
     @property
     def c(self) -> float | None:
-        """Drafting a token in plain target steps: of a chain a draft step."""
+        """What drafting a token takes, in plain target steps."""
         if not self.drafted or not self.plain_step:
             return None
         return self.draft / self.drafted / self.plain_step
@@ -251,8 +251,7 @@ class Stats:
     def speedup_theory(self) -> float | None:
         """E / (V(k+1) + k c + overhead) over all cycles, with alpha, V and c as measured here.
 
-        A pass that seems to take less than one over a single token met a quicker machine than the
-        plain steps did: it counts as one.
+        A pass that took less than a plain one counts as one: the machine was quicker then.
         """
         if not self.plain_step or not self.cycles:
             return None
@@ -273,7 +272,8 @@ class Stats:
 
         The costs are in plain target passes; plain decoding samples a token behind each.
 
-        How many nodes a tree has does not say what it is expected to bring: what was seen does.
+        The number of its nodes does not tell what a tree should bring, so that of trees the
+        positions that were tried are counted.
         """
         if self.alpha_exact is None or self.c is None:
             return None

@@ -46,8 +46,8 @@ def steps(
 
     Args:
         stream: makes text of the tokens, and knows the strings that end an answer.
-        ends: the tokens that do.
-        max_tokens: at most so many tokens.
+        ends: tokens that end an answer.
+        max_tokens: the most tokens that the answer may have.
         room: tokens that the context has left for the answer.
     """
     produced = 0

@@ -1,4 +1,4 @@
-"""An answer under way: what was said of it stands in the conversation at once."""
+"""An answer under way: its text is in the conversation as soon as it is said."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from spec_cpu.text.streaming import TextStream
 
 
 class Answer:
-    """Adds to a conversation what is said of one answer."""
+    """Adds the text of one answer to a conversation as it comes."""
 
     def __init__(self, messages: list[Message] | None, prompt: str, stream: TextStream) -> None:
         """The answer to `prompt` begins.
@@ -22,7 +22,7 @@ class Answer:
         self._turn: Message | None = None
 
     def say(self, text: str) -> None:
-        """Add `text` to the conversation at once: whoever reads the answer may never come back."""
+        """Add `text` at once: the reader may never ask for the next step."""
         if self._messages is None or not text:
             return
         if self._turn is None:
@@ -31,7 +31,7 @@ class Answer:
         self._turn["content"] += text
 
     def break_off(self) -> str:
-        """Say what was held back, and return it: nothing where the answer came to its end."""
+        """Say what was held back, and return it; empty if the answer came to its end."""
         held_back = "".join(piece.text for piece in self._stream.finish("plain"))
         self.say(held_back)
         return held_back

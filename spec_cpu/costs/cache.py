@@ -55,7 +55,7 @@ class CostCache:
         self.record: Path = cache_dir() / "records" / f"{digest}.json"
 
     def read(self, max_width: int) -> Costs | None:
-        """Costs that know passes of `max_width` tokens; None if there are none, or none that hold.
+        """The kept costs, if they cover passes of `max_width` tokens; else None.
 
         A file that is damaged, old, or of another format counts as none.
         """
@@ -94,10 +94,10 @@ def known_or_measured(
     anew: bool,
     progress: MeasureProgress | None,
 ) -> tuple[Costs, str | None]:
-    """The costs that are kept for these models, else measured and kept; perhaps a notice.
+    """The kept costs of these models, or new ones; a notice where they could not be kept.
 
     Args:
-        anew: measure in any case. The others: as for `cost_measure.measure`.
+        anew: measure in any case. The others: as for `measure.measure`.
     """
     cache = CostCache(target.context, draft.context if draft else None)
     costs = None if anew else cache.read(max_width)

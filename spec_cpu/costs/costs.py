@@ -17,7 +17,7 @@ _LEAST = 0.3  # of a cost as it was measured, with less context
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a cycle is made of. Seconds; only their ratios matter.
+    """What the parts of a cycle cost, in seconds; only their ratios matter.
 
     Attributes:
         passes: `passes[n - 1]` is a target pass over n tokens, n = 1 .. K + 1; never falling.
@@ -26,8 +26,8 @@ class Costs:
             since.
         rebuild: what the first pass of a new width takes in addition (the graph is built anew).
         row: sampling and verifying one row of logits.
-        recovery: what plain steps after wider passes lose in all, beside the graph: a processor
-            lowers its clock for those, and raises it again in the course of many.
+        recovery: what plain steps after a wider pass lose in all, besides the graph: wide passes
+            lower the processor's clock, and it takes many plain steps to rise again.
         draft_read: what the draft pays for each token that was decoded without it, once it drafts
             again. Where this alone is more than 1 % of a plain step, a draft that was given up is
             never tried again, unless it skips what is older than its `draft_window`.
@@ -75,7 +75,7 @@ class Costs:
         if not more or not self.deepens:
             return replace(self, depth=depth)
         grown = np.add(self.passes, more * np.asarray(self.deepens))
-        # What was measured has noise: no line through it is followed down to nothing.
+        # Measurements are noisy: a line through them must not be followed down to nothing.
         passes = np.maximum.accumulate(np.maximum(grown, np.multiply(_LEAST, self.passes)))
         return replace(self, passes=passes.tolist(), depth=depth)
 

@@ -77,7 +77,7 @@ def _measure_rounds(bench: _Bench, widths: list[int], progress: MeasureProgress 
     for n in widths:
         if n in _FIRST:
             bench.target_pass(n)
-    # Up and down: the clock never falls or rises far. Up first: what is narrow takes less.
+    # Up, then down, so that the clock changes little from one width to the next.
     while not bench.steady(widths) and _round(bench, widths, budget, progress):
         widths = widths[::-1]
 
@@ -182,7 +182,7 @@ class _Bench:
     def deepen(self, widths: Sequence[int], max_width: int) -> None:
         """See what further context adds, if that many tokens are read in a moment.
 
-        Here and there by turns, so that a machine that changes its pace does not pass for it.
+        Near and far are timed by turns: a change of the machine's pace must not look like this.
         """
         tokens = self._deeper()
         if tokens < _DEEPER[0] or len(widths) < 2:

@@ -85,17 +85,17 @@ def best_chain(costs: Costs, alphas: Sequence[float]) -> tuple[int, float]:
 
 
 def tree_speedup(costs: Costs, nodes: int, tokens: float) -> float:
-    """The speedup of a tree of so many nodes which one pass of the draft makes.
+    """The speedup of trees of `nodes` nodes, each of which one pass of the draft makes.
 
     Args:
-        tokens: that a cycle brings with it; their rows are the ones that are sampled from.
+        tokens: tokens that a cycle brings; as many rows are sampled from.
     """
     seconds = costs.passes[nodes] + costs.draft_step + tokens * costs.row
     return tokens * (costs.passes[0] + costs.row) / seconds
 
 
 def _in_plain_steps(costs: Costs) -> tuple[float, theory.VerifyCost]:
-    """c and V with the sampling of every row in them, in plain steps with theirs."""
+    """c and V in plain steps; all of them include the sampling of their rows."""
     plain = costs.passes[0] + costs.row
     seconds = [passed + n * costs.row for n, passed in enumerate(costs.passes, start=1)]
     widths = np.arange(1, len(seconds) + 1)

@@ -39,7 +39,7 @@ class Branches:
         """Begin a tree at `position`.
 
         Args:
-            fed: so many are in the cache: the root, and nodes that each follow the one before. With
+            fed: nodes that are in the cache already: the root and a chain after it. With
                 0 the root itself is yet to be fed, by the first `place`.
         """
         n = max(1, fed)

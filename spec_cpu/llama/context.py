@@ -25,7 +25,7 @@ _NO_SLOT = 1  # llama_decode: the tokens do not fit into the KV cache
 Rows = NDArray[np.float32]
 Saved: TypeAlias = "ctypes.Array[ctypes.c_uint8]"
 
-# Prototypes of their own that give a plain address: llama_cpp's build a pointer object a call.
+# Own prototypes that give a plain address: llama_cpp's make a pointer object on each call.
 _logits_address = _lib["llama_get_logits"]
 _hidden_address = _lib["llama_get_embeddings"]
 for _function in (_logits_address, _hidden_address):
@@ -356,7 +356,7 @@ class _Output:
     """A buffer of llama.cpp's own that passes leave their rows in."""
 
     def __init__(self, address_of: Callable[[int], int], most: int, columns: int) -> None:
-        """Up to `most` rows of `columns` floats, at what `address_of` says of a context."""
+        """Up to `most` rows of `columns` floats; `address_of` finds them for a context."""
         self._address_of = address_of
         self._shape = most, columns
         self.forget()

@@ -31,14 +31,14 @@ _WRITE_NOTHING = {
     **dict.fromkeys(("gemma-embedding", "llama-embed"), _ENCODER),
     **dict.fromkeys(("wavtokenizer-dec", "qwen3tts", "pockettts"), _SPEECH),
 }
-"""What files of some architectures are that llama.cpp loads all the same."""
+"""Architectures that llama.cpp loads though they write no text: what their files are."""
 _DRAFTS = {
     "eagle3": "an EAGLE-3 draft",
     "dflash": "a DFlash draft",
     "gemma4-assistant": "an assistant draft of Gemma 4",
 }
-"""Architectures that llama.cpp runs in the context of another model's alone: alone, or beside a
-model that they were not made for, they may end the process."""
+"""Architectures that run only within the context of the model that they were made for: alone, or
+beside another model, they may end the process."""
 
 
 class InitParams(ctypes.Structure):
@@ -90,7 +90,7 @@ def check_model_file(path: Path) -> None:
 
 
 def _is_only_mtp(header: int) -> bool:
-    """Are these layers that draft behind a model's last one, without the others?"""
+    """Are these only the layers for multi-token prediction, without the model's others?"""
     names = [_name(header, i) for i in range(_n_tensors(header))]
     split = _find(header, b"split.count") >= 0
     return (

@@ -42,8 +42,8 @@ def forget_errors() -> None:
 def last_error() -> str:
     """What llama.cpp said went wrong since `forget_errors`; empty if nothing did.
 
-    It logs a cause and then each caller's own failure: the first line says most, the last one what
-    it came to. Both, without the names of its functions.
+    llama.cpp logs the cause first, then a line for each caller. This is the first line and the last
+    one, without the names of functions.
     """
     if not _errors:
         return ""

@@ -66,7 +66,7 @@ class Distribution:
             mass = self.p.cumsum()
             i = int(mass.searchsorted(rng.random() * mass[-1], side="right"))
             return min(i, len(mass) - 1)
-        # The same sums; of few tokens lists are the quicker way to them (see `kernels.logits`).
+        # The same sums; for few tokens lists are quicker.
         sums = list(accumulate(self.p.tolist()))
         return int(self.ids[min(bisect_right(sums, rng.random() * sums[-1]), len(sums) - 1)])
 

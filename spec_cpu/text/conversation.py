@@ -69,7 +69,7 @@ class _Marks:
     cut: str
 
     def cut_names(self, text: str) -> str:
-        """`text` with every mark in it cut; and cut off, if all of it is within a mark."""
+        """`text` with every mark in it cut, and with cuts around it if a mark contains it."""
         present = [name for name in self.ids if name in text]
         if present:
             begins = f"(?={_any(present)})(.)"
@@ -119,7 +119,7 @@ class _Marks:
         whole = self._text_tokens(part.replace(self.cut, ""))
         if self._own.isdisjoint(whole):
             return whole
-        # A mark that llama.cpp knows in any text: it does not if its parts come one by one.
+        # llama.cpp finds some marks in any text, but not if their parts come one by one.
         return [token for piece in part.split(self.cut) for token in self._text_tokens(piece)]
 
     def _text_tokens(self, text: str) -> list[int]:

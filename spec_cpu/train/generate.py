@@ -72,7 +72,7 @@ def generate(
     """Let `target` talk until `folder` has enough shards; those that it has are kept.
 
     Args:
-        shards: so many, whatever the plan and `until` say.
+        shards: exactly this many, whatever the plan and `until` say.
         until: asked before each shard: is it time to stop?
 
     Raises:

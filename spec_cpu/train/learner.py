@@ -188,7 +188,7 @@ def _at_a_time(
     n_ff: int = 0,
     n_head: int = 0,
 ) -> int:
-    """Conversations that so many weights are trained on at a time, `depth` steps deep.
+    """How many conversations to train on at a time, `depth` steps deep.
 
     Not by what is free: the same seed gives the same head.
 

@@ -23,7 +23,7 @@ from spec_cpu.heads.container import EAGLE, KINDS
 from spec_cpu.train.shards import ShardStore
 
 _STATE = "run.json"
-_HELD_OUT_EVERY = 10  # prompts: one of so many is held out
+_HELD_OUT_EVERY = 10  # of this many prompts one is held out
 _OPTIONS = {"prompts": "`prompts` FILE"}  # where it is not the name and the value
 
 Turns = list[list[str]]
