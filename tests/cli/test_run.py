@@ -268,5 +268,5 @@ def test_a_head_alone_drafts_for_the_default_target(name: str, by: str) -> None:
 
 def test_a_draft_that_is_no_head_needs_a_target(readable: Models) -> None:
     for draft in (str(readable.draft), "qwen3-0.6b"):
-        with pytest.raises(UsageError, match="--target"):
+        with pytest.raises(UsageError, match="`target`"):
             choose_models(None, draft, None)
