@@ -65,4 +65,4 @@ def _bars(*columns: ProgressColumn) -> Iterator[Report]:
 
 
 def _ignore(_what: str, _done: int, _total: int | None) -> None:
-    """Nobody is watching."""
+    """Ignore what is told: nothing is shown."""

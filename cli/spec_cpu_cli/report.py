@@ -10,7 +10,7 @@ from spec_cpu import defaults
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.session import Session
 
-_FREE = 0.05  # a draft that takes a smaller share of the time is not what is in the way
+_FREE = 0.05  # of the time: drafting that takes less is not the reason for a low speedup
 
 
 def live_line(stats: Stats, why_plain: str | None) -> str:

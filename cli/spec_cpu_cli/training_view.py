@@ -21,7 +21,7 @@ _PAUSE = 60.0  # seconds between two lines
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Whom to tell: `report` of (what, how much is done, of how much), `tick` of a step.
+    """Is told how far a training is: `report` (what, how much is done, of how much), `tick` a step.
 
     And `note` of what a person should know.
     """
@@ -33,7 +33,7 @@ class View:
 
 @contextmanager
 def training_view(*, show: bool) -> Iterator[View]:
-    """Something to tell how far a training is; nothing is shown unless `show` is set."""
+    """A view to tell how far a training is; nothing is shown unless `show` is set."""
     if not show:
         yield View(_ignore, _ignore, _ignore)
     elif sys.stderr.isatty():
@@ -45,7 +45,7 @@ def training_view(*, show: bool) -> Iterator[View]:
 
 
 def _ignore(*_: object) -> None:
-    """Nobody is watching."""
+    """Ignore what is told: nothing is shown."""
 
 
 def _print_note(text: str) -> None:

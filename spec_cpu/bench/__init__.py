@@ -1,4 +1,4 @@
-"""Ways to decode, timed against each other in turn, and what their rounds come to.
+"""Benchmarks: ways to decode, timed in turn on the same prompts, and their results.
 
 `rivals` are other programs.
 """

@@ -37,7 +37,7 @@ class Round:
 
     Attributes:
         stats: of the session's own arms.
-        rivals: what the others took, by name; one whose answer was too short to time is left out.
+        rivals: times of other programs, by name; without those whose answer was too short to time.
     """
 
     category: str
@@ -84,9 +84,9 @@ def run(
 ) -> Iterator[Round]:
     """Let every arm answer every turn of every prompt; a round each.
 
-    All start from the same conversation, that of the first pin, with the same seed. Who begins
-    rotates, so that a machine that grows slower favours nobody. A first round warms up and is not
-    given.
+    All start from the same conversation, that of the first pin, with the same seed. The arm that
+    begins changes from round to round, so that a machine that grows slower favours none. A first
+    round warms up and is not given.
 
     Args:
         pins: the session's arms: the speculative one that the conversation follows, then others.

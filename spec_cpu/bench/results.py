@@ -29,7 +29,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class DrafterShare:
-    """One drafter's part: its share of the cycles, and what became of its drafts there."""
+    """One drafter: its share of the cycles, and what became of its drafts in them."""
 
     cycles: float
     alpha: float | None
@@ -41,7 +41,7 @@ class Result:
     """A category's rounds, summed up: the speculative arm against the plain one.
 
     Attributes:
-        drafters: by name; the cycles that are nobody's were plain steps.
+        drafters: by name; the other cycles were plain steps.
         k: tokens drafted in most of the cycles that drafted any. `k_used`: cycles by that number.
     """
 

@@ -25,7 +25,7 @@ _TOO_SHORT = 1e-9  # seconds: a single token leaves nothing to time
 _SPEEDS = (
     re.compile(r"decoded +(?P<tokens>\d+) tokens in +(?P<s>[\d.]+) seconds"),
     re.compile(r"(?<!prompt )eval time = +(?P<ms>[\d.]+) ms / +(?P<tokens>\d+) runs"),
-)  # programs that draft print both, and mean the first
+)  # programs that draft print both: the first is the one that counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Decoded:
 
 
 class Rival(Protocol):
-    """Something else that answers, and tells how fast it was."""
+    """Another program that answers and tells how fast it was."""
 
     @property
     def name(self) -> str: ...

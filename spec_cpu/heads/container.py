@@ -1,4 +1,4 @@
-"""What the files of all draft heads have in common: one GGUF, the head and whom it was made for.
+"""What the files of all draft heads share: one GGUF with the head and the target it is for.
 
 llama.cpp runs it as a llama model of one block whose inputs come as embeddings. It refuses tensors
 that it does not know, but not keys: what else belongs to the head is in keys `spec_cpu.head.*`.

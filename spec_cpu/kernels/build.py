@@ -193,8 +193,8 @@ def _is_done(found: Build) -> bool:
 
 @contextmanager
 def _storing(found: Build, report: Progress) -> Iterator[Path]:
-    """Be the only process that compiles, for whatever it does: what one leaves behind that was
-    killed, the next one removes, though it may be of another version."""
+    """Hold the lock for compiling. What a process that was killed left behind, the next one
+    removes, even if it is of another version."""
     shared = found.folder.parent / _NAME
     try:
         with locked(shared, "compile the kernels", report, seconds=_TIMEOUT):

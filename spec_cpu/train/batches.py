@@ -14,7 +14,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu.train.script import ASSISTANT, USER
 from spec_cpu.train.shards import Shard, ShardStore
 
-_USER_WEIGHT = 0.3  # what the user says is a little like an answer, too
+_USER_WEIGHT = 0.3  # the user's turns resemble answers a little
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Vocabulary:
     @classmethod
     def most_likely(cls, store: ShardStore, n_vocab: int, size: int) -> Vocabulary:
         """The `size` tokens that the target's answers most likely consist of."""
-        store.manifest()  # says so if there is nothing
+        store.manifest()  # raises an error if there is nothing
         mass = np.zeros(n_vocab)
         for shard in store:
             said = shard.roles == ASSISTANT

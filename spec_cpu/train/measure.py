@@ -29,7 +29,7 @@ _PROMPTS, _TOKENS = 16, 64  # and tokens of each answer
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """At one temperature.
+    """What a head is worth at one temperature.
 
     Attributes:
         alpha: by depth: how often a drafted token was accepted if those before it were.
@@ -51,7 +51,7 @@ class Evaluation:
     """What a head is worth on this machine.
 
     Attributes:
-        prompts: that were answered at each temperature.
+        prompts: how many were answered at each temperature.
         notices: what a person should know.
     """
 
@@ -75,7 +75,7 @@ def evaluate(
 
     Args:
         held_out: whose first user turns are asked.
-        seconds: after which no further prompt is begun, at each temperature.
+        seconds: no further prompt is begun after these, at each temperature.
 
     Raises:
         UsageError: no such head, or no held-out text.

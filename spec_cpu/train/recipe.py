@@ -38,7 +38,7 @@ class Tick:
 
     Attributes:
         what: it does, in words.
-        done, total: tokens; in training, each as often as it is learnt from.
+        done, total: tokens; in training a token counts each time that it is learnt from.
         rate: tokens a second.
         acceptance: the latest, held out: greedy, by depth. Empty until there is one.
     """
@@ -52,7 +52,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """With what a step works, and whom it tells.
+    """What a step works with, and who is told how far it is.
 
     Attributes:
         threads: default: one a physical core.
@@ -111,7 +111,7 @@ def generate(target: Path, work: Work, how: How) -> None:
 
 
 class _Clock:
-    """When it is time to stop generating: after the shard that ends nearest to the budget.
+    """Decides when to stop generating: after the shard that ends nearest to the budget.
 
     Attributes:
         shards: complete before `is_over` was asked first.

@@ -27,7 +27,7 @@ class Template:
 
     @classmethod
     def of(cls, target: Model) -> Template:
-        """Taken apart by rendering a conversation and looking for its turns.
+        """Renders a conversation, and takes it apart at its turns.
 
         Raises:
             ModelError: the template does not show them as they are.
@@ -59,7 +59,7 @@ class Template:
 
 @dataclass(slots=True)
 class Speaker:
-    """One conversation on its way: says which token comes next, the model's or the template's.
+    """A conversation as it grows: says which token comes next, the model's or the template's.
 
     Turns alternate. The target makes up those of the user as well, once prompts are used up. A turn
     ends where the target ends it, or after as many tokens as it was allowed.

@@ -73,7 +73,7 @@ class Work:
     """A training's folder. Make one with `open_work`.
 
     Attributes:
-        target, fingerprint: whose head it is.
+        target, fingerprint: the model that the head is for.
         hours, tokens: the budget: one of the two.
         spent: seconds that each step took so far.
         generated: did the generation come to its end?
@@ -105,17 +105,17 @@ class Work:
 
     @property
     def learnt_prompts(self) -> Turns:
-        """Those whose answers are learnt from."""
+        """The prompts whose answers are learnt from."""
         return [turns for i, turns in enumerate(self.prompts) if i % _HELD_OUT_EVERY]
 
     @property
     def held_out_prompts(self) -> Turns:
-        """Those whose answers are held out."""
+        """The prompts whose answers are held out."""
         return self.prompts[::_HELD_OUT_EVERY]
 
     @property
     def lacks_shards(self) -> bool:
-        """Is something gone that was generated?"""
+        """Were shards removed that had been generated?"""
         return self.generated and (len(self.data) < self.shards or not len(self.held_out))
 
     def save(self) -> None:
@@ -139,7 +139,7 @@ class Work:
             yield
         finally:
             self.spent[step] = self.spent.get(step, 0.0) + perf_counter() - start
-            with contextlib.suppress(SpecCpuError):  # a full disk has been told of already
+            with contextlib.suppress(SpecCpuError):  # the error of a full disk was raised already
                 self.save()
 
 

@@ -122,4 +122,4 @@ def _obtain_into_cache(model: Model, report: Progress) -> Path:
 
 
 def _ignore(_label: str, _done: int, _total: int | None) -> None:
-    """Nobody is watching."""
+    """Ignore what is told: nothing is shown."""
