@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from spec_cpu.costs.costs import Costs as Costs
     from spec_cpu.cycle.decode import Cycle as Cycle
     from spec_cpu.cycle.decode import Seconds as Seconds
-    from spec_cpu.draft.base import Drafter as Drafter
+    from spec_cpu.cycle.drafting import Part as Part
     from spec_cpu.draft.base import Shape as Shape
+    from spec_cpu.draft.base import Source as Source
     from spec_cpu.draft.names import Drafts as Drafts
     from spec_cpu.errors import BusyError as BusyError
     from spec_cpu.errors import CatalogError as CatalogError
@@ -54,7 +55,6 @@ __all__ = [
     "ContextError",
     "Costs",
     "Cycle",
-    "Drafter",
     "DrafterStats",
     "Drafts",
     "Finish",
@@ -65,6 +65,7 @@ __all__ = [
     "ModelError",
     "ModelInfo",
     "Origin",
+    "Part",
     "Piece",
     "PlainTime",
     "Progress",
@@ -73,6 +74,7 @@ __all__ = [
     "Seconds",
     "Session",
     "Shape",
+    "Source",
     "SpecCpuError",
     "Stats",
     "Step",
@@ -87,7 +89,8 @@ _HOMES = {
     "answer.steps": ("Finish", "Step"),
     "costs.costs": ("Costs",),
     "cycle.decode": ("Cycle", "Seconds"),
-    "draft.base": ("Drafter", "Shape"),
+    "cycle.drafting": ("Part",),
+    "draft.base": ("Shape", "Source"),
     "draft.names": ("Drafts",),
     "errors": (
         "BusyError",

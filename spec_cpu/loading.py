@@ -25,10 +25,11 @@ from spec_cpu.arguments import (
 )
 from spec_cpu.choice import choose_models
 from spec_cpu.cycle.verify import RULES
-from spec_cpu.draft.base import Drafter, Shape
+from spec_cpu.draft.base import Shape, Source
 from spec_cpu.draft.load import head_drafter, model_drafters
 from spec_cpu.draft.names import Drafts
-from spec_cpu.draft.ngram import NgramDrafter
+from spec_cpu.draft.ngram import NgramSource
+from spec_cpu.draft.recycled import RecycledSource
 from spec_cpu.errors import UsageError
 from spec_cpu.heads.file import check_writes, is_head, read_head
 from spec_cpu.heads.medusa import MedusaHead
@@ -46,6 +47,9 @@ _DRAFT = Kind(
     "a name or a path (a str or a Path), Drafts, or None",
     lambda value: value is None or isinstance(value, Drafts) or FILE.accepts(value),
 )
+# Bytes of a target's weights: in the steps of a smaller one, of less than 8 ms, keeping what they
+# say costs as much as it brings.
+_RECYCLED_FROM = 2**28
 
 
 def load(
@@ -72,9 +76,9 @@ def load(
     Args:
         target: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file.
         draft: a small model of the target's family, likewise, or a head that was trained for it.
-            "ngram" is no model: drafts are looked up in the text itself, the default for a target.
-            "ngram,tiny.gguf" has both, and each cycle whichever promises more for its time. "none"
-            decodes plainly.
+            "ngram" is no model: drafts are looked up in the text itself, and in what the target
+            held for likely before; the default for a target. With "ngram,tiny.gguf" both propose,
+            and the best of it is drafted. "none" decodes plainly.
         pair: target and draft by a name in the catalogue. Without a target it is the default pair,
             which needs no model hub.
         ctx: tokens of context; default: what the target was trained on, at most 4,096.
@@ -82,7 +86,7 @@ def load(
             on. With a smaller one it drafts from a sliding window.
         threads: default: one a physical core, fewer while others keep the processors busy.
         k: drafted tokens a cycle, 0 .. 64; default: chosen each cycle by what it costs here and
-            what was accepted so far. Of two drafts whichever promises more tokens then has k.
+            what was accepted so far.
         shape: what a draft model proposes: a `chain` of drawn tokens, a `tree` of the likeliest
             ones, or by temperature (`auto`).
         rule: `block` or `token`, which are exact, or `typical`, which is not.
@@ -145,9 +149,11 @@ def load(
                 hidden=head is not None,
             )
         )
-        drafters: list[Drafter] = []
+        drafters: list[Source] = []
         if drafts.ngram:
-            drafters.append(NgramDrafter(references, ends=model.vocab.end_tokens))
+            drafters.append(NgramSource(references))
+            if model.info.bytes >= _RECYCLED_FROM:
+                drafters.append(RecycledSource(model.vocab.n, chosen.row_ops))
         if head is not None:
             drafters.append(head_drafter(head, context, draft_ctx, drawn, notices))
         elif path is not None:

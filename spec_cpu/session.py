@@ -23,7 +23,7 @@ from spec_cpu.cycle.decode import cycles
 from spec_cpu.cycle.drafting import Drafting
 from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.cycle.verify import RULES
-from spec_cpu.draft.base import Drafter, Shape
+from spec_cpu.draft.base import Shape, Source
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
@@ -47,7 +47,7 @@ class Session:
     answers only. Sessions do not share anything. Do not close `target` or the drafters yourself.
 
     Attributes:
-        drafters: what drafts; at most one of them is a model.
+        drafters: propose the tokens of a tree each cycle; at most one of them takes passes.
         messages: the turns so far, with what was said of the answer under way; may be changed
             between answers.
         stats: of the latest answer. `total`: of all answers.
@@ -62,7 +62,7 @@ class Session:
         self,
         target: Model,
         context: Context,
-        drafters: Sequence[Drafter],
+        drafters: Sequence[Source],
         *,
         k: int | None,
         rule: str,
@@ -278,7 +278,7 @@ class Session:
                 self._prefill(tokens, drafters, progress)
                 decoded = cycles(
                     self._sequence,
-                    self._scheduled(drafters, asked.k, tokens[-1], progress),
+                    self._drafting(drafters, asked.k, tokens[-1], progress),
                     tokens,
                     pipeline=Pipeline(ending.restrict(asked.sampling), self._row_ops),
                     rule=RULES[asked.rule],
@@ -307,8 +307,8 @@ class Session:
         finally:
             with self._turns.ended(this) as latest:
                 if latest:
-                    if asked.k is None and self._open is not None:  # schedules chose, and it began
-                        self._choosing.latest.remember(self.stats)
+                    if asked.k is None and self._open is not None:  # the policy chose, and it began
+                        self._choosing.latest.remember(self.stats.tokens)
                     self._settle()
 
     def _begin(self, asked: Asked) -> tuple[list[int], Ending]:
@@ -377,7 +377,7 @@ class Session:
             self.notices.append(notice)
 
     def _prefill(
-        self, tokens: list[int], drafters: Sequence[Drafter], progress: Progress | None
+        self, tokens: list[int], drafters: Sequence[Source], progress: Progress | None
     ) -> None:
         """Bring the caches to the prompt without its last token."""
         start = perf_counter()
@@ -390,14 +390,14 @@ class Session:
             for drafter in self.drafters:
                 stats.by_drafter.setdefault(drafter.name, DrafterStats())
 
-    def _scheduled(
-        self, drafters: Sequence[Drafter], k: int | None, last: int, progress: Progress | None
-    ) -> list[Drafting]:
+    def _drafting(
+        self, drafters: Sequence[Source], k: int | None, last: int, progress: Progress | None
+    ) -> Drafting:
         start = perf_counter()
         told = of_seconds(progress, "measuring this machine")
         drafting = self._choosing.latest.drafting(drafters, k, last, told)
         seconds = perf_counter() - start
-        costs = self._choosing.latest.known() if drafting else None
+        costs = self._choosing.latest.known() if drafters else None
         for stats in (self.stats, self.total):
             stats.calibrate += seconds
             stats.plain.begin(costs)
@@ -406,8 +406,8 @@ class Session:
     @property
     def shape(self) -> Shape | None:
         """What is drafted: chains or trees, a model's if one drafts; None without a drafter."""
-        shapes = [drafter.shape for drafter in sorted(self.drafters, key=lambda one: one.free)]
-        return shapes[0] if shapes else None
+        shapes = [drafter.shape for drafter in self.drafters if hasattr(drafter, "shape")]
+        return shapes[0] if shapes else "tree" if self.drafters else None
 
     @property
     def most_drafted(self) -> int:

@@ -15,13 +15,12 @@ import tiny
 from scipy import stats
 
 from spec_cpu.cycle.decode import Cycle, cycles
-from spec_cpu.cycle.drafting import Drafting
+from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.prefill import read_prompt
-from spec_cpu.cycle.schedule_base import Schedule
 from spec_cpu.cycle.verify import RULES
-from spec_cpu.draft.base import Drafter
-from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.draft.base import Source
+from spec_cpu.draft.model import ModelSource
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -44,19 +43,15 @@ PIPELINES = {
 class CutShort(Pinned):
     """Ends a block where the draft is not sure of the next token, which depends on those before."""
 
-    by_confidence = True
-
-    def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
-        return confidence > 0.3
+    def worth_another(self, drafted: int, reach: float, sure: float | None) -> bool:
+        return sure is None or sure > 0.3
 
 
 @contextmanager
-def opened(
-    target: Path, draft: Path, n_ctx: int = 256
-) -> Iterator[tuple[KVSequence, ModelDrafter]]:
+def opened(target: Path, draft: Path, n_ctx: int = 256) -> Iterator[tuple[KVSequence, ModelSource]]:
     with Model(target) as model, Context(model, n_ctx=n_ctx, threads=1) as context:
         small = Model(draft)
-        drafter = ModelDrafter(small, Context(small, n_ctx=n_ctx, threads=1), n_vocab=model.vocab.n)
+        drafter = ModelSource(small, Context(small, n_ctx=n_ctx, threads=1), n_vocab=model.vocab.n)
         try:
             yield KVSequence(context), drafter
         finally:
@@ -65,7 +60,7 @@ def opened(
 
 def start(
     target: KVSequence,
-    drafter: Drafter | None,
+    drafter: Source | None,
     prompt: list[int],
     *,
     k: int,
@@ -73,13 +68,13 @@ def start(
     rng: np.random.Generator | None = None,
     max_tokens: int = 8,
     rule: str = "block",
-    schedule: Schedule | None = None,
+    policy: Decides | None = None,
 ) -> Iterator[Cycle]:
     """The cycles that follow `prompt`, which is read at once."""
     read_prompt(target, prompt, [drafter] if drafter else [])
     return cycles(
         target,
-        [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
+        Drafting([drafter] if drafter else [], policy or Pinned(k)),
         prompt,
         pipeline=Pipeline(params),
         rule=RULES[rule],
@@ -89,7 +84,7 @@ def start(
 
 
 def run(
-    target: KVSequence, drafter: ModelDrafter | None, prompt: list[int], **how: Any
+    target: KVSequence, drafter: ModelSource | None, prompt: list[int], **how: Any
 ) -> list[Cycle]:
     """All cycles; arguments as for `start`."""
     return list(start(target, drafter, prompt, **how))
@@ -148,7 +143,7 @@ def test_samples_follow_the_exact_distribution(
     draft = tiny.write_llama(models / "d8.gguf", n_vocab=N_VOCAB, scale=1.5, noise=0.7)
     cut = pipeline == "cut short"
     params, rng = PIPELINES["plain" if cut else pipeline], np.random.default_rng(7)
-    schedule = CutShort(k) if cut else None
+    policy = CutShort(k) if cut else None
     drawn: Counter[tuple[int, ...]] = Counter()
     rejected = 0
     lengths: set[int] = set()
@@ -163,7 +158,7 @@ def test_samples_follow_the_exact_distribution(
                 rng=rng,
                 max_tokens=k + 1,
                 rule=rule,
-                schedule=schedule,
+                policy=policy,
             )
             first = next(steps)
             lengths.add(first.drafted)
@@ -222,7 +217,7 @@ def test_a_small_draft_context_slides(models: Path, draft_ctx: int) -> None:
         sequence = KVSequence(context)
         plain = run(sequence, None, prompt, k=0, params=params, rng=rng, max_tokens=200)
         small = Model(target)
-        drafter = ModelDrafter(small, Context(small, n_ctx=draft_ctx, threads=1), n_vocab=32)
+        drafter = ModelSource(small, Context(small, n_ctx=draft_ctx, threads=1), n_vocab=32)
         fast = run(sequence, drafter, prompt, k=4, params=params, rng=rng, max_tokens=200)
         drafter.close()
     assert text(fast) == text(plain)

@@ -199,7 +199,8 @@ def _drafters(results: dict[str, Result]) -> Section:
         for name, drafter in result.drafters.items()
     ]
     header = ["category", "drafter", "steps", "accepted", "tok/step"]
-    return Section("by drafter", header, rows, "the other steps were plain decoding")
+    note = "steps: with a token or a pass of it; several may have proposed the same token"
+    return Section("by drafter", header, rows, note)
 
 
 def _positions(results: dict[str, Result]) -> Section:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from spec_cpu.cycle.scheduling import Schedules
-from spec_cpu.draft.base import Drafter
+from spec_cpu.answer.policies import Policies
+from spec_cpu.draft.base import Source
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling.logits import RowOps
 from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 
 class Choosing:
-    """The schedules of a session, for greedy and for sampled text apart: drafts differ in worth.
+    """The policies of a session, for greedy and for sampled text apart: drafts differ in worth.
 
     Attributes:
         latest: of the latest answer; before any, of those to come.
@@ -21,7 +21,7 @@ class Choosing:
     def __init__(
         self,
         target: KVSequence,
-        drafters: Sequence[Drafter],
+        drafters: Sequence[Source],
         row_ops: RowOps,
         *,
         sampling: SamplingParams,
@@ -29,7 +29,7 @@ class Choosing:
         recalibrate: bool,
         notify: Callable[[str | None], None],
     ) -> None:
-        """Begin with those for `sampling`. The others: as for `Schedules`."""
+        """Begin with those for `sampling`. The others: as for `Policies`."""
         self._target = target
         self._drafters = drafters
         self._row_ops = row_ops
@@ -39,7 +39,7 @@ class Choosing:
         self.latest = self._new(sampling)
         self._kept = {sampling.greedy: self.latest}
 
-    def choose(self, sampling: SamplingParams, *, repeatable: bool) -> Schedules:
+    def choose(self, sampling: SamplingParams, *, repeatable: bool) -> Policies:
         """Those for an answer, which are the `latest` from then on.
 
         Args:
@@ -48,6 +48,8 @@ class Choosing:
         costs = self.latest.costs
         self._recalibrate &= costs is None
         if repeatable:
+            for source in self._drafters:
+                source.forget()
             self.latest = self._new(sampling, repeatable=True)
         else:
             kept = self._kept.get(sampling.greedy)
@@ -55,8 +57,8 @@ class Choosing:
         self.latest.costs = costs
         return self.latest
 
-    def _new(self, sampling: SamplingParams, *, repeatable: bool = False) -> Schedules:
-        return Schedules(
+    def _new(self, sampling: SamplingParams, *, repeatable: bool = False) -> Policies:
+        return Policies(
             self._target,
             self._drafters,
             Pipeline(sampling, self._row_ops),

@@ -12,6 +12,7 @@ import numpy as np
 from spec_cpu.answer.plain import PlainTime
 from spec_cpu.costs import theory
 from spec_cpu.cycle.decode import Cycle
+from spec_cpu.cycle.drafting import Part
 
 _KEPT = 512  # passes of one width whose times are kept, for their median
 _SUMS = (
@@ -35,7 +36,12 @@ _SUMS = (
 
 @dataclass(slots=True)
 class DrafterStats:
-    """Counters over the cycles in which one drafter drafted."""
+    """Counters over the cycles in which one source had a part.
+
+    Attributes:
+        cycles, tokens, seconds: of these cycles, whoever else had a part in them.
+        drafted, accepted, tried: nodes that it proposed, as others may have; see `propose.Part`.
+    """
 
     cycles: int = 0
     tokens: int = 0
@@ -44,10 +50,10 @@ class DrafterStats:
     tried: int = 0
     seconds: float = 0.0
 
-    def add(self, cycle: Cycle, kept: int) -> None:
-        """Count a cycle of which `kept` tokens became text."""
+    def add(self, cycle: Cycle, part: Part, kept: int) -> None:
+        """Count a cycle of which `kept` tokens became text, and in which it had this part."""
         seconds = cycle.seconds.total
-        self.merge(DrafterStats(1, kept, cycle.drafted, cycle.accepted, cycle.tried, seconds))
+        self.merge(DrafterStats(1, kept, part.drafted, part.accepted, part.tried, seconds))
 
     def merge(self, other: DrafterStats) -> None:
         """Add what another answer counted."""
@@ -148,8 +154,8 @@ class Stats:
         self._passes[cycle.drafted + 1].add(cycle.seconds.target)
         self._rows += cycle.rows
         self.plain.add(cycle, kept)
-        if cycle.drafter is not None:
-            self.by_drafter.setdefault(cycle.drafter, DrafterStats()).add(cycle, kept)
+        for name, part in cycle.parts.items():
+            self.by_drafter.setdefault(name, DrafterStats()).add(cycle, part, kept)
 
     def merge(self, other: Stats) -> None:
         """Add what another answer counted."""

@@ -8,8 +8,9 @@ from time import perf_counter
 
 import numpy as np
 
-from spec_cpu.cycle.drafting import Drafting, propose
+from spec_cpu.cycle.drafting import Drafting, Part
 from spec_cpu.cycle.verify import Rule, Verdict, acceptance, verify_greedy
+from spec_cpu.draft.base import Scored
 from spec_cpu.draft.tree import ROOT, TokenTree
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
@@ -38,7 +39,7 @@ class Cycle:
         context: tokens of text before it.
         overlaps: at each position tried the chance of an acceptance there: sum min(p, q).
         rows: rows of the target's logits that were looked at.
-        drafter: the name of the one that drafted; None for a plain step.
+        parts: what each source had in it, by its name; nothing for a plain step.
     """
 
     tokens: list[int]
@@ -49,7 +50,7 @@ class Cycle:
     overlaps: list[float]
     rows: int
     seconds: Seconds
-    drafter: str | None = None
+    parts: dict[str, Part] = field(default_factory=dict)
 
     @property
     def tried(self) -> int:
@@ -59,7 +60,7 @@ class Cycle:
 
 def cycles(
     target: KVSequence,
-    drafting: Sequence[Drafting],
+    drafting: Drafting,
     history: Sequence[int],
     *,
     pipeline: Pipeline,
@@ -72,18 +73,15 @@ def cycles(
     All of `history` but its last token is in the caches already: that token is fed with the
     first pass, as every cycle feeds the last token of the one before.
 
-    Of several drafters one drafts in a cycle, see `drafting`; with none, or where no schedule would
-    draft, it is a plain step.
+    Where there is nothing to draft from, or it would not pay, a cycle is a plain step.
     """
     text = list(history)
     end = min(len(text) + max_tokens, target.context.n_ctx)
     while len(text) < end:
         start = perf_counter()
-        room = end - len(text) - 1
-        proposal = propose(drafting, text, room, pipeline, rng)
-        tree = proposal.tree.pruned(
-            nodes=min(proposal.nodes, target.room - 1), depth=room, paths=target.paths
-        )
+        room = min(end - len(text) - 1, target.room - 1)
+        proposal = drafting.propose(text, room, target.paths, pipeline, rng)
+        tree = proposal.tree
         drafted = perf_counter()
         logits = target.score_tree(text[-1], tree.tokens, tree.parents)
         scored = perf_counter()
@@ -92,12 +90,13 @@ def cycles(
         tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         overlaps = _overlaps(tree, p, verdict, rule)
         # The cache holds the text but its last token; what was rejected is forgotten.
-        context = len(text)
+        context, fed = len(text), [text[-1], *tree.tokens]
         text += tokens
         target.keep(verdict.path)
         verified = perf_counter()
-        _commit(target, drafting, verdict, tokens)
-        proposal.settle(tree, verdict, tokens, scored - drafted, context)
+        features = target.hidden(verdict.path) if drafting.by_features else None
+        learnt = Scored(fed, logits, features)
+        drafting.settle(proposal, verdict, tokens, learnt, scored - drafted, context)
         done = perf_counter()
         yield Cycle(
             tokens,
@@ -113,7 +112,7 @@ def cycles(
                 sample=verified - scored,
                 total=done - start,
             ),
-            proposal.name if len(tree) else None,
+            proposal.parts(verdict),
         )
 
 
@@ -130,18 +129,6 @@ def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict, rule: Rule) -> lis
     if p.pipeline.params.greedy or not rule.exact:  # nothing is left to chance
         return [float(i < verdict.accepted) for i in range(len(tried))]
     return [acceptance(tree, node, p[node + 1]) for node in tried]
-
-
-def _commit(
-    target: KVSequence,
-    drafting: Sequence[Drafting],
-    verdict: Verdict,
-    tokens: list[int],
-) -> None:
-    wanted = any(one.drafter.by_features for one in drafting)
-    features = target.hidden(verdict.path) if wanted else None
-    for one in drafting:
-        one.drafter.commit(tokens, features)
 
 
 @dataclass(slots=True)

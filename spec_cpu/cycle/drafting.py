@@ -1,167 +1,293 @@
-"""Who drafts: of several drafters, each cycle, the one that promises most for its time.
-
-A drafter that looks things up proposes first, for that is all but free, and promises by its tree. A
-draft model promises by its record and does nothing until it is preferred: where it is not, it
-catches up when it drafts again. All are told how every cycle ended.
-
-The choice follows from the text so far, from trees of chosen tokens and from records, never from a
-token that was drawn, so that the tokens a model draws remain draws from its q.
-"""
+"""What is drafted in a cycle, and what the sources and the policy learn from it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from time import perf_counter
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
-from spec_cpu.cycle.schedule_base import Outcome, Schedule
+from spec_cpu.cycle.calibration import Calibration
+from spec_cpu.cycle.growth import Growth
+from spec_cpu.cycle.policy import Open, Outcome
 from spec_cpu.cycle.verify import Verdict
-from spec_cpu.draft.base import Drafter
-from spec_cpu.draft.tree import ROOT, TokenTree
+from spec_cpu.draft.base import WIDTH, Drawing, Lookup, Passes, Scored, Source
+from spec_cpu.draft.reader import Reader
+from spec_cpu.draft.tree import ROOT, Paths, TokenTree
+from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.sampling.pipeline import Pipeline
 
+_FED = 2  # nodes fed, at most, for each one wanted
 
-@dataclass(frozen=True, slots=True)
-class Drafting:
-    """A drafter and the schedule that says how much it drafts, in one text."""
 
-    drafter: Drafter
-    schedule: Schedule
+class Decides(Protocol):
+    """What decides how much is drafted. See `Policy`, `Pinned`.
+
+    Once a cycle `most`, then the questions, then `observe`.
+
+    Attributes:
+        reason: why nothing is drafted, in a person's words; None while something is.
+        hopeless: will it never draft, whatever is accepted?
+        floor: the chance below which no node is worth its place in a pass.
+    """
+
+    calibration: Calibration
+    floor: float
+    hopeless: bool
+
+    @property
+    def reason(self) -> str | None: ...
+
+    def most(self, room: int) -> int: ...
+
+    def verified(self, chances: Sequence[float]) -> int: ...
+
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[Open], layers: int) -> int: ...
+
+    def found(self, reach: float, chances: Sequence[float]) -> None: ...
+
+    def draws(self, chances: Sequence[float], room: int) -> int: ...
+
+    def worth_another(self, drafted: int, reach: float, sure: float | None) -> bool: ...
+
+    def observe(self, outcome: Outcome) -> None: ...
 
 
 @dataclass(slots=True)
-class _Offer:
-    """What a drafter has for a cycle: at most `k` tokens, or `nodes` of `tree` once it proposed."""
-
-    drafting: Drafting
-    k: int = 0
-    nodes: int = 0
-    tree: TokenTree | None = None
-    seconds: float = 0.0
-
-    def plan(self, room: int) -> None:
-        """Ask the schedule how many tokens to draft."""
-        start = perf_counter()
-        self.k = self.drafting.schedule.next_k(room)
-        self.seconds += perf_counter() - start
-
-    def propose(self, text: Sequence[int], pipeline: Pipeline, rng: np.random.Generator) -> None:
-        """Draft them; the schedule says how many are worth scoring."""
-        start = perf_counter()
-        drafter, schedule = self.drafting.drafter, self.drafting.schedule
-        self.tree = tree = drafter.propose(text, self.k, pipeline, rng, schedule)
-        self.nodes = schedule.worth(tree)
-        self.seconds += perf_counter() - start
-
-    @property
-    def willing(self) -> bool:
-        return bool(self.nodes if self.drafting.drafter.free else self.k)
-
-    @property
-    def promise(self) -> float:
-        return self.drafting.schedule.promise
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A cycle's draft, and what everyone did for it.
+class Part:
+    """What a source had in a cycle: nodes that the target scored, and how many of them stayed.
 
     Attributes:
-        tree: of the drafter that was preferred; empty for a plain step.
-        nodes: how many of its first nodes the target should score.
+        tried: positions reached at which it had proposed something.
     """
 
-    tree: TokenTree
-    nodes: int
-    _offers: list[_Offer]
-    _best: _Offer | None
+    drafted: int = 0
+    accepted: int = 0
+    tried: int = 0
 
-    @property
-    def name(self) -> str | None:
-        """The drafter's; None if nobody drafted."""
-        return self._best.drafting.drafter.name if self._best else None
+
+@dataclass(slots=True)
+class Proposal:
+    """A cycle's draft: the tree to score, and who proposed each of its nodes."""
+
+    tree: TokenTree
+    names: list[list[str]] = field(default_factory=list)
+    seconds: float = 0.0
+    growth: Growth | None = None
+    passed: str | None = None
+
+    def parts(self, verdict: Verdict) -> dict[str, Part]:
+        """What each source had in it."""
+        parts: dict[str, Part] = {} if self.passed is None else {self.passed: Part()}
+        stayed = set(verdict.path)
+        reached: dict[str, set[int]] = {}
+        for node, (parent, names) in enumerate(zip(self.tree.parents, self.names, strict=True)):
+            for name in names:
+                part = parts.setdefault(name, Part())
+                part.drafted += 1
+                part.accepted += node in stayed
+                if parent == ROOT or parent in stayed:
+                    reached.setdefault(name, set()).add(parent)
+        for name, positions in reached.items():
+            parts[name].tried = len(positions)
+        return parts
+
+
+class Drafting:
+    """The sources of a text, and the policy that decides how much they draft."""
+
+    def __init__(
+        self, sources: Sequence[Source], policy: Decides, *, ends: AbstractSet[int] = frozenset()
+    ) -> None:
+        """With at most one source that takes passes. `ends`: tokens that end the text."""
+        self.sources = sources
+        self.policy = policy
+        self.by_features = any(source.by_features for source in sources)
+        self._lookups = [source for source in sources if _looks_up(source)]
+        self._passes = next((source for source in sources if _takes_passes(source)), None)
+        self._ends = ends
+
+    def propose(
+        self,
+        text: Sequence[int],
+        room: int,
+        paths: int,
+        pipeline: Pipeline,
+        rng: np.random.Generator,
+    ) -> Proposal:
+        """The tree that the target should score; empty for a plain step.
+
+        Args:
+            room: nodes at most. `paths`: from the root to a leaf, at most.
+
+        Raises:
+            ModelError: a draft is damaged.
+        """
+        start = perf_counter()
+        policy, source = self.policy, self._passes
+        most = policy.most(room)
+        if not most or not self.sources:
+            return Proposal(TokenTree())
+        growth = Growth(
+            self._lookups, policy.calibration, most, paths, floor=policy.floor, ends=self._ends
+        )
+        growth.fill()
+        reader = Reader(pipeline, pipeline.recent(text))
+        able = source.able(reader, _FED * most) if source is not None else 0
+        proposal, passed = None, False
+        try:
+            if able and _draws(source) and not pipeline.params.greedy:
+                proposal = self._drawn(source, growth, min(room, able), reader, rng)
+            elif able and source is not None:
+                passed = self._expanded(source, growth, able, reader)
+        except LogitsError as error:
+            name = source.model.path.name if source and source.model else "the draft"
+            raise ModelError(f"{name}: {error}") from None
+        if proposal is None:
+            best = growth.best()
+            n = policy.verified([growth.chances[node] for node in best])
+            names = [growth.names(node) for node in best[:n]]
+            proposal = Proposal(growth.tree(best[:n]), names)
+            proposal.passed = source.name if passed and source else None
+        proposal.growth, proposal.seconds = growth, perf_counter() - start
+        return proposal
+
+    def _expanded(self, source: Passes, growth: Growth, able: int, reader: Reader) -> bool:
+        """Add to the tree what passes of `source` find, as long as they pay; were any made?
+
+        Args:
+            able: nodes that may be fed beside the text itself.
+        """
+        fed: set[int] = set()
+        paths = Paths(source.paths)
+        breadth = 1 if source.shape == "chain" else None
+        while True:
+            best = growth.best()
+            layer = self._open(growth, best, fed, paths.copy())[: able + 1 - len(fed)]
+            chances = [growth.chances[node] for node in best]
+            n = self.policy.worth_pass(chances, [one for one, _ in layer], source.layers)
+            if not n:
+                return bool(fed)
+            nodes = [node for _, node in layer[:n]]
+            found = source.expand([growth.path(node) for node in nodes], reader)
+            for node, follows in zip(nodes, found, strict=True):
+                fed.add(node)
+                if node != ROOT:
+                    paths.extend(growth.parent(node))
+                growth.add(node, [(source.name, follows[:breadth])])
+                calibrated = [
+                    self.policy.calibration.chance([(source.name, sure)])
+                    for _, sure in follows[:breadth]
+                ]
+                self.policy.found(growth.reach(node), calibrated)
+            if _looks_up(source):  # it knows more now of all that was asked for
+                growth.ask(source)
+            growth.fill()
+
+    def _open(
+        self, growth: Growth, best: Sequence[int], fed: AbstractSet[int], paths: Paths
+    ) -> list[tuple[Open, int]]:
+        """What may be fed in the next pass, the best first; in a cycle first the text itself."""
+        if not fed:
+            return [((1.0, growth.foreseen(ROOT)), ROOT)]
+        layer = [
+            ((growth.chances[node], growth.foreseen(node)), node)
+            for node in best
+            if node not in fed
+            and growth.parent(node) in fed
+            and growth.token(node) not in self._ends
+        ]
+        layer.sort(key=lambda one: -one[0][0] * (1.0 - one[0][1]))
+        return [one for one in layer if paths.extend(growth.parent(one[1]))][:WIDTH]
+
+    def _drawn(
+        self,
+        source: Drawing,
+        growth: Growth,
+        room: int,
+        reader: Reader,
+        rng: np.random.Generator,
+    ) -> Proposal | None:
+        """A chain drawn from the source's own q, cut after an end; None if the tree is better.
+
+        What decides that are the tree and the record, before anything is drawn.
+        """
+        policy = self.policy
+        k = policy.draws([growth.chances[node] for node in growth.best()], room)
+        if not k:
+            return None
+        tree = TokenTree(q=[])
+        path: tuple[int, ...] = ()
+        reach = 1.0
+        while len(tree) < k and policy.worth_another(len(tree), reach, None):
+            q = reader.pipeline.distribution(source.logits(path), reader.history(path), source.ids)
+            sure = float(q.p.max())
+            chance = policy.calibration.chance([_drawn(len(tree), sure)])
+            # Asked before the token is drawn: see `Policy.worth_another`.
+            if tree.tokens and not policy.worth_another(len(tree), reach, chance):
+                break
+            token = q.sample(rng)
+            tree.append(token, q, sure)
+            path = (*path, token)
+            reach *= chance
+            if token in self._ends:
+                break
+        return Proposal(tree, [[source.name]] * len(tree), passed=source.name)
 
     def settle(
         self,
-        scored: TokenTree,
+        proposal: Proposal,
         verdict: Verdict,
         tokens: Sequence[int],
+        scored: Scored,
         seconds: float,
         depth: int,
     ) -> None:
-        """Tell every schedule how the cycle ended.
+        """Tell the sources and the policy how the cycle ended.
 
         Args:
-            scored: what the target scored of `tree`.
             tokens: what was added to the text.
             seconds: what the target's pass took.
             depth: tokens of context before it.
         """
-        for offer in self._offers:
-            own = offer is self._best or not scored.tokens
-            offer.drafting.schedule.observe(
-                Outcome(
-                    len(scored),
-                    verdict.accepted,
-                    offer.seconds,
-                    seconds,
-                    _tried(offer.tree, verdict if offer is self._best else None, tokens),
-                    own,
-                    depth,
-                )
+        start = perf_counter()
+        drawn = proposal.tree.q is not None
+        if proposal.growth is not None:
+            proposal.growth.learn(tokens)
+        if drawn:
+            for node in range(min(len(proposal.tree), verdict.accepted + 1)):
+                said = [_drawn(node, proposal.tree.confidence[node])]
+                self.policy.calibration.learn(said, node < verdict.accepted)
+        for source in self.sources:
+            source.commit(tokens, scored)
+        self.policy.observe(
+            Outcome(
+                len(proposal.tree),
+                verdict.accepted,
+                len(tokens),
+                proposal.seconds + perf_counter() - start,
+                seconds,
+                depth,
+                drawn,
             )
+        )
 
 
-def propose(
-    drafting: Sequence[Drafting],
-    text: Sequence[int],
-    room: int,
-    pipeline: Pipeline,
-    rng: np.random.Generator,
-) -> Proposal:
-    """The draft of whoever promises most, of at most `room` tokens; empty if nobody would draft."""
-    offers = [_Offer(one) for one in drafting]
-    for offer in offers:
-        offer.plan(room)
-        if offer.k > 0 and offer.drafting.drafter.free:
-            offer.propose(text, pipeline, rng)
-    willing = [offer for offer in offers if offer.willing]
-    if not willing:
-        return Proposal(TokenTree(), 0, offers, None)
-    by_promise = attrgetter("promise")
-    best = max(willing, key=by_promise)
-    if not best.drafting.drafter.free:
-        best.propose(text, pipeline, rng)
-        if not best.nodes:  # it declined, before it drew any token
-            best = max((one for one in willing if one.nodes), key=by_promise, default=best)
-    return Proposal(best.tree or TokenTree(), best.nodes, offers, best)
+def _drawn(depth: int, sure: float) -> tuple[str, float]:
+    """Who says so: a cycle begins where it is hard, what follows an accepted token is likelier."""
+    return ("drawn on" if depth else "drawn", sure)
 
 
-def _tried(
-    tree: TokenTree | None, verdict: Verdict | None, tokens: Sequence[int]
-) -> list[tuple[float, bool]]:
-    """How sure the drafter was of each node that was reached, and whether it stayed.
+def _looks_up(source: Source) -> TypeGuard[Lookup]:
+    return hasattr(source, "follows")
 
-    Of chosen tokens even those that were not scored: the text says what would have become of them.
 
-    Args:
-        verdict: None if nothing of `tree` was scored.
-    """
-    if not tree or not tree.confidence:
-        return []
-    if tree.q is None:
-        follows: Sequence[int] = tree.descend(tokens)
-    elif verdict is not None:
-        follows = verdict.path
-    else:
-        return []
-    stayed = set(follows)
-    return [
-        (tree.confidence[child], child in stayed)
-        # As far as the text goes: what would have followed its last token is not known yet.
-        for node, _ in zip((ROOT, *follows), tokens, strict=False)
-        for child in tree.children(node)
-    ]
+def _takes_passes(source: Source) -> TypeGuard[Passes]:
+    return hasattr(source, "expand")
+
+
+def _draws(source: Passes | None) -> TypeGuard[Drawing]:
+    return source is not None and source.shape == "chain" and hasattr(source, "logits")

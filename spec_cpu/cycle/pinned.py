@@ -1,52 +1,49 @@
-"""The schedule of a k that was given: it chooses nothing, and promises what blocks brought."""
+"""The policy of a k that was given: it chooses nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spec_cpu.cycle.schedule_base import Outcome, reaches
-from spec_cpu.draft.tree import TokenTree
+from spec_cpu.cycle.calibration import Calibration
+from spec_cpu.cycle.policy import Open, Outcome
 
-_EXPECTED, _LEARNT = 0.5, 0.1  # of a block: accepted at first, and of each new one
+_EXPECTED, _LEARNT = 0.5, 0.1  # of a chain: accepted at first, and of each new one
 
 
 class Pinned:
-    """Always drafts k tokens, or what there is room for: no choice and no cut.
+    """Always k nodes, or what there is room for, whatever that costs.
 
-    Of several pinned drafters the one that promises most tokens drafts, whatever its time: a
-    look-up promises what it says of its tree, a model what its blocks brought lately.
+    Where tokens are drawn from a draft, the tree of what was looked up takes the place of a chain
+    if it is expected to bring more tokens than chains did lately.
     """
 
     reason = None
-    by_confidence = False
     hopeless = False
+    floor = 0.0
 
     def __init__(self, k: int) -> None:
+        self.calibration = Calibration()
         self._k = k
-        self._brought = 1.0 + _EXPECTED * k  # tokens a cycle, lately
-        self.promise = self._brought
+        self._brought = 1.0 + _EXPECTED * k  # tokens of a cycle with a chain, lately
 
-    def next_k(self, room: int) -> int:
-        self.promise = self._brought
+    def most(self, room: int) -> int:
         return max(0, min(self._k, room))
 
-    def worth_another(self, drafted: int, reach: float, confidence: float) -> bool:
-        return True
+    def verified(self, chances: Sequence[float]) -> int:
+        return len(chances)
 
-    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[Open], layers: int) -> int:
         return len(layer)
 
-    def worth_at_once(self, chances: Sequence[float]) -> bool:
+    def found(self, reach: float, chances: Sequence[float]) -> None:
+        """It goes by what is found, not by what usually is."""
+
+    def draws(self, chances: Sequence[float], room: int) -> int:
+        return min(self._k, room) if 1.0 + sum(chances) <= self._brought else 0
+
+    def worth_another(self, drafted: int, reach: float, sure: float | None) -> bool:
         return True
 
-    def acceptance(self, confidence: float) -> float:
-        return confidence
-
-    def worth(self, tree: TokenTree) -> int:
-        if tree.confidence:
-            self.promise = 1.0 + sum(reaches(tree, self.acceptance))
-        return len(tree)
-
     def observe(self, outcome: Outcome) -> None:
-        if outcome.own and outcome.drafted:
-            self._brought += _LEARNT * (outcome.accepted + 1 - self._brought)
+        if outcome.drawn:
+            self._brought += _LEARNT * (outcome.tokens - self._brought)

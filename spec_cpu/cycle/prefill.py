@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spec_cpu.draft.base import Drafter
+from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.llama.vocab import Vocab
@@ -16,7 +16,7 @@ _SENTENCE = "The quick brown fox jumps over the lazy dog. "
 def read_prompt(
     target: KVSequence,
     tokens: list[int],
-    drafters: Sequence[Drafter],
+    drafters: Sequence[Source],
     progress: Progress | None = None,
 ) -> int:
     """Bring the caches of `target` and of `drafters` to the prompt without its last token.
@@ -35,7 +35,7 @@ def read_prompt(
 def _read(
     target: KVSequence,
     tokens: list[int],
-    drafters: Sequence[Drafter],
+    drafters: Sequence[Source],
     progress: PrefillProgress | None,
 ) -> tuple[Rows | None, int]:
     """Bring the target's cache to the prompt without its last token.

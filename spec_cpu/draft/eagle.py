@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 
-from spec_cpu.cycle.schedule_base import Schedule
-from spec_cpu.draft.base import Shape
-from spec_cpu.draft.chain import draw_chain
-from spec_cpu.draft.growth import Follows, Reader, grow, most_fed
+from spec_cpu.draft.base import Follows, Path, Scored, Shape
 from spec_cpu.draft.head_passes import HeadPasses
-from spec_cpu.draft.tree import ROOT, TokenTree
-from spec_cpu.errors import LogitsError, ModelError
+from spec_cpu.draft.reader import Reader
+from spec_cpu.draft.tree import ROOT
 from spec_cpu.heads.eagle import EagleHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import Tensor
 from spec_cpu.progress import PrefillProgress
 from spec_cpu.sampling.logits import Logits
-from spec_cpu.sampling.pipeline import Pipeline
 
 _WINDOW = 32  # rows of the text that it reads where it has not followed along
 
 
-class EagleDrafter:
-    """A head: a chain sampled from its own processed distribution q, or a tree of the likeliest
-    tokens by that, over its own few tokens.
+class EagleSource:
+    """A head: the likeliest tokens by its own processed distribution q, or draws from it, over its
+    own few tokens.
 
     Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", and, of
     trees, "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees". Row i of
@@ -44,9 +38,8 @@ class EagleDrafter:
     """
 
     name = "eagle"
-    free = False
     by_features = True
-    shape: Shape = "chain"
+    layers = 1
 
     def __init__(
         self,
@@ -55,7 +48,6 @@ class EagleDrafter:
         context: Context,
         embedding: Tensor,
         *,
-        ends: AbstractSet[int],
         shape: Shape = "chain",
     ) -> None:
         """Draft with `head`, run by `model` through `context`, both closed by `close`.
@@ -63,15 +55,17 @@ class EagleDrafter:
         Args:
             context: of 32 tokens at least, with hidden states.
             embedding: the target's token_embd.weight.
-            ends: the target's tokens that end a text.
             shape: a tree has as many paths as the context has sequences.
         """
         self.model = model
         self.shape = shape
         self._context = context
-        self._ids = head.label.tokens.astype(np.intp)
+        self.ids = head.label.tokens.astype(np.intp)
         self._passes = HeadPasses(head, context, embedding)
-        self._ends = ends
+        self._room = 1  # nodes that may be fed in this cycle
+        # Of this cycle: nodes in the cache behind the text, and the features of each.
+        self._fed: dict[Path, int] = {}
+        self._hidden: dict[Path, Rows] = {}
         self._text: list[int] = []
         self._start = 0  # the text's row that is the first in the cache
         self._base = 0  # rows in the cache that were made with true features
@@ -109,7 +103,7 @@ class EagleDrafter:
     ) -> None:
         """Take in all rows of the prompt that it can know but the last."""
         known = self._known(prompt)
-        self._passes.truncate(self._base)
+        self._fell()
         self._take_in_pending()
         rows = 0 if features is None else len(features)
         first = len(prompt) - 1 - rows  # the row that `features` begin with
@@ -123,67 +117,68 @@ class EagleDrafter:
             self._add(prompt[known + 1 :], features[known - first :])
         self._take_in_pending(but=1)
 
-    def propose(
-        self,
-        history: Sequence[int],
-        k: int,
-        pipeline: Pipeline,
-        rng: np.random.Generator,
-        schedule: Schedule,
-    ) -> TokenTree:
-        """A chain or tree of at most `k` tokens, none of them after one that ends the text.
+    @property
+    def paths(self) -> int:
+        """One for each sequence of its context."""
+        return self._passes.paths
 
-        None where no feature is known yet, or every token that it has is forbidden.
+    def able(self, reader: Reader, nodes: int) -> int:
+        """None where no feature is known yet, or every token that it has is forbidden."""
+        if not self._pending or not reader.pipeline.allows_any(self.ids):
+            return 0
+        self._room = min(nodes, self._context.n_ctx // 2)
+        return self._room
 
-        Raises:
-            ModelError: the head is damaged.
-        """
-        if not self._pending or not pipeline.allows_any(self._ids):
-            return TokenTree()
-        try:
-            if self.shape == "tree":
-                return self._grow(history, k, pipeline, schedule)
-            k = min(k, self._context.n_ctx // 2)
-            return draw_chain(
-                self._catch_up(k),
-                self._after,
-                history,
-                k,
-                pipeline,
-                rng,
-                schedule,
-                ends=self._ends,
-                tokens=self._ids,
-            )
-        except LogitsError as error:
-            raise ModelError(f"{self.model.path.name}: {error}") from None
+    def expand(self, paths: Sequence[Path], reader: Reader) -> list[Follows]:
+        """See `Passes`."""
+        rows = self._feed(paths)
+        return [
+            reader.likeliest(row, path, self.ids) for row, path in zip(rows, paths, strict=True)
+        ]
 
-    def _grow(
-        self, history: Sequence[int], k: int, pipeline: Pipeline, schedule: Schedule
-    ) -> TokenTree:
-        k = min(k, self._context.n_ctx // 4)
-        growing = _Growing(
-            lambda: self._catch_up(most_fed(k)),
-            self._passes,
-            Reader(pipeline, pipeline.recent(history), self._ids),
+    def logits(self, path: Path) -> Logits:
+        """See `Drawing`."""
+        row: Logits = self._feed([path])[0]
+        return row
+
+    def _feed(self, paths: Sequence[Path]) -> Rows:
+        """The logits after each path. Below the root its own hidden state stands for a feature."""
+        if not paths[0]:
+            rows = self._catch_up(self._room)[None]
+            self._passes.plant()
+            self._fed, self._hidden = {(): ROOT}, {(): self._passes.feature.copy()}
+            return rows
+        parents = [path[:-1] for path in paths]
+        rows, hidden = self._passes.grow(
+            [path[-1] for path in paths],
+            [self._fed[parent] for parent in parents],
+            np.stack([self._hidden[parent] for parent in parents]),
         )
-        try:
-            tree, _ = grow(growing, k, schedule, ends=self._ends, paths=self._passes.paths)
-        finally:  # what was planted must not stay, however it ends
-            if growing.features:
-                self._passes.fell()
-        return tree
+        for path, after in zip(paths, hidden, strict=True):
+            self._fed[path] = len(self._fed) - 1
+            self._hidden[path] = after
+        return rows
 
-    def commit(self, tokens: Sequence[int], features: Rows | None = None) -> None:
-        """Forget what was drafted; `tokens` are pending with their true features."""
+    def _fell(self) -> None:
+        """Forget what was drafted."""
+        if self._fed:
+            self._passes.fell()
+            self._fed, self._hidden = {}, {}
         self._passes.truncate(self._base)
+
+    def commit(self, tokens: Sequence[int], scored: Scored) -> None:
+        """Forget what was drafted; `tokens` are pending with their true features."""
+        self._fell()
         self._text += tokens
-        if features is None:
+        if scored.features is None:
             self._restart(len(self._text) - 1)
             return
-        self._add(tokens, features.copy())
+        self._add(tokens, scored.features.copy())
         if len(self._pending) > 2 * self.window:
             self._skip_to(self.window)
+
+    def forget(self) -> None:
+        """It has learnt nothing."""
 
     def close(self) -> None:
         self._context.close()
@@ -233,10 +228,6 @@ class EagleDrafter:
         self._pending, self._features = [], []
         return logits
 
-    def _after(self, token: int) -> Logits:
-        """A draft step: the head's own hidden state stands for the feature."""
-        return self._passes.step([token], self._passes.feature[None])
-
     def _make_room(self, n: int) -> None:
         """Forget the older half of the cache, and more if need be, so that `n` more rows fit."""
         most = self._context.n_ctx
@@ -246,35 +237,6 @@ class EagleDrafter:
         self._passes.drop(gone)
         self._start += self._base - len(self._passes)
         self._base = len(self._passes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Growing:
-    """The passes that grow a tree: a `growth.Expander`.
-
-    Attributes:
-        take_in: feeds the text so far; the logits after it.
-        features: of the root and of each node fed.
-    """
-
-    take_in: Callable[[], Logits]
-    passes: HeadPasses
-    reader: Reader
-    features: dict[int, Rows] = field(default_factory=dict)
-
-    def root(self) -> Follows:
-        follows = self.reader.root(self.take_in())
-        self.features[ROOT] = self.passes.feature.copy()
-        self.passes.plant()
-        return follows
-
-    def expand(self, fed: TokenTree, new: range) -> list[Follows]:
-        nodes = slice(new.start, new.stop)
-        parents = fed.parents[nodes]
-        before = np.stack([self.features[parent] for parent in parents])
-        logits, after = self.passes.grow(fed.tokens[nodes], parents, before)
-        self.features.update(zip(new, after, strict=True))
-        return self.reader.nodes(logits, fed, new)
 
 
 def _shared(mine: Sequence[int], its: Sequence[int]) -> int:

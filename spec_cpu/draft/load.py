@@ -5,11 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from spec_cpu import defaults
-from spec_cpu.draft.base import Drafter, Shape
-from spec_cpu.draft.eagle import EagleDrafter
-from spec_cpu.draft.growth import WIDTH
-from spec_cpu.draft.medusa import MedusaDrafter
-from spec_cpu.draft.model import MIN_CONTEXT, ModelDrafter
+from spec_cpu.draft.base import WIDTH, Passes, Shape
+from spec_cpu.draft.eagle import EagleSource
+from spec_cpu.draft.medusa import MedusaSource
+from spec_cpu.draft.model import MIN_CONTEXT, ModelSource
 from spec_cpu.errors import UsageError, VocabularyMismatchError
 from spec_cpu.heads.eagle import EagleHead
 from spec_cpu.heads.file import Head
@@ -29,7 +28,7 @@ def model_drafters(
     notices: list[str],
     *,
     alone: bool,
-) -> list[ModelDrafter]:
+) -> list[ModelSource]:
     """The drafter that `draft` makes for the target of `context`; none if it cannot draft for it.
 
     Args:
@@ -54,7 +53,7 @@ def model_drafters(
         threads=context.asked_threads,
         max_outputs=WIDTH if tree else 1,
     )
-    return [ModelDrafter(draft, small, n_vocab=context.model.vocab.n, shape=shape)]
+    return [ModelSource(draft, small, n_vocab=context.model.vocab.n, shape=shape)]
 
 
 def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
@@ -75,7 +74,7 @@ def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
 
 def head_drafter(
     head: Head, context: Context, draft_ctx: int | None, shape: Shape, notices: list[str]
-) -> Drafter:
+) -> Passes:
     """The drafter that `head` makes for the target of `context`, which keeps hidden states.
 
     Args:
@@ -95,7 +94,7 @@ def head_drafter(
 
 def _eagle_drafter(
     head: EagleHead, context: Context, draft_ctx: int | None, shape: Shape
-) -> EagleDrafter:
+) -> EagleSource:
     target = context.model
     embedding = find_tensor(target.path, "token_embd.weight")
     tree = shape == "tree"
@@ -110,13 +109,12 @@ def _eagle_drafter(
             hidden=True,
             flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
         )
-        ends = target.vocab.end_tokens
-        drafter = EagleDrafter(head, model, small, embedding, ends=ends, shape=shape)
+        drafter = EagleSource(head, model, small, embedding, shape=shape)
         undo.pop_all()
     return drafter
 
 
-def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
+def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaSource:
     heads, target = len(head.accuracy), context.model
     with ExitStack() as undo:
         model = undo.enter_context(Model(head.path, kernels=target.library))
@@ -127,8 +125,7 @@ def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaDrafter:
             max_outputs=heads,
             flash=target.library is not None,
         )
-        ends = target.vocab.end_tokens
-        drafter = MedusaDrafter(head, model, small, paths=context.n_seq, ends=ends)
+        drafter = MedusaSource(head, model, small)
         undo.pop_all()
     return drafter
 

@@ -12,11 +12,11 @@ from spec_cpu.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """The drafters to make. Of several, whichever promises most drafts in a cycle.
+    """The sources to make, which propose the tokens of one tree a cycle.
 
     Attributes:
         model: a GGUF file or a catalogue name.
-        ngram: look drafts up in the text itself.
+        ngram: look drafts up in the text itself, and in what the target held for likely before.
     """
 
     model: str | Path | None = None

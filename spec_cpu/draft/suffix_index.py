@@ -80,18 +80,27 @@ class SuffixIndex:
         same = mine == np.asarray(tokens[: len(mine)], np.int32)
         return len(mine) if same.all() else int(same.argmin())
 
-    def matches(self) -> list[Match]:
+    def matches(self, after: Sequence[int] = ()) -> list[Match]:
         """The latest occurrences of the longest run that occurred before: of 8 or more tokens,
         else of 4 or more, else of 2 or 3; none if there is none.
+
+        Args:
+            after: tokens that are taken to follow the text: the run ends with them.
         """
-        last = len(self.tokens) - 1
-        for order, before in zip(reversed(ORDERS), reversed(self._before), strict=True):
+        if not after and not self.tokens:
+            return []
+        recent = self._recent(after)
+        for i in range(len(ORDERS) - 1, -1, -1):
+            order = ORDERS[i]
+            if len(recent) < order:
+                continue
+            before = self._before[i]
+            end = self._latest[i][self._bucket(recent, order)] if after else before[-1]
             found: list[Match] = []
-            end = before[last] if last >= 0 else -1
             for _ in range(_CANDIDATES):
                 if end < 0:
                     break
-                length = self._length(end, last)
+                length = self._length(end, recent)
                 if length >= order:
                     found.append(Match(end, length))
                 end = before[end]
@@ -99,12 +108,26 @@ class SuffixIndex:
                 return found
         return []
 
-    def _length(self, end: int, last: int) -> int:
+    def _recent(self, after: Sequence[int]) -> list[int]:
+        """The end of the text and `after`, backwards, as far as one text goes."""
+        recent = [*after[-LONGEST:]][::-1]
+        if len(recent) < LONGEST:
+            recent += self.tokens[-(LONGEST - len(recent)) :][::-1]
+        return recent[: recent.index(_BREAK)] if _BREAK in recent else recent
+
+    def _length(self, end: int, recent: Sequence[int]) -> int:
         tokens = self.tokens
-        n, most = 0, min(LONGEST, end + 1)
-        while n < most and tokens[end - n] == tokens[last - n] != _BREAK:
+        n, most = 0, min(len(recent), end + 1)
+        while n < most and tokens[end - n] == recent[n]:
             n += 1
         return n
+
+    def _bucket(self, recent: Sequence[int], order: int) -> int:
+        """Where the table has the run whose tokens, backwards, are the first of `recent`."""
+        value = 0
+        for token in recent[:order]:
+            value = (value * _FACTOR + token + 2) & _WORD
+        return (((value ^ (value >> 29)) * _MIX) & _WORD) >> (64 - self._bits)
 
     def _append(self, token: int) -> None:
         self.tokens.append(token)

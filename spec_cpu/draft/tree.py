@@ -124,28 +124,3 @@ class TokenTree:
     def width(self) -> int:
         """How many paths lead from the root to a leaf."""
         return len(self) - len({parent for parent in self.parents if parent != ROOT})
-
-    def pruned(self, *, nodes: int, depth: int, paths: int) -> TokenTree:
-        """The best of it that has at most so many nodes, of such a depth, on so many paths.
-
-        What is left out depends on the shape alone, never on a token, so that drawn tokens remain
-        draws from their q.
-        """
-        if len(self) <= nodes and (self.is_chain or self.width <= paths) and len(self) <= depth:
-            return self
-        kept: dict[int, int] = {ROOT: ROOT}
-        depths, room = self.depths, Paths(paths)
-        parents: list[int] = []
-        for node, parent in enumerate(self.parents):
-            if len(kept) > nodes or parent not in kept or depths[node] > depth:
-                continue
-            if room.extend(parent):
-                parents.append(kept[parent])
-                kept[node] = len(kept) - 1
-        chosen = [node for node in kept if node != ROOT]
-        return TokenTree(
-            [self.tokens[node] for node in chosen],
-            None if self.q is None else [self.q[node] for node in chosen],
-            [self.confidence[node] for node in chosen] if self.confidence else [],
-            parents,
-        )

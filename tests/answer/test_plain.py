@@ -13,6 +13,7 @@ from spec_cpu.answer.plain import PlainTime
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import Cycle, Seconds
+from spec_cpu.cycle.drafting import Part
 
 PLAIN, ROW, LOOKING = 0.005, 0.0004, 0.0002
 COSTS = Costs(
@@ -40,7 +41,7 @@ def cycle(drafted: int, context: int, pace: float = 1.0, *, late: float = 0.0) -
         overlaps=[1.0] * (accepted + (drafted > 0)),
         rows=accepted + 1,
         seconds=Seconds(draft, target, sample, draft + target + sample),
-        drafter="model" if drafted else None,
+        parts={"model": Part(drafted, accepted, accepted + 1)} if drafted else {},
     )
 
 

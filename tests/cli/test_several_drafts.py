@@ -21,8 +21,9 @@ def test_both_draft_and_each_is_reported(cli: Program, readable: Models) -> None
     assert both["draft"] is not None
     parts = both["drafters"]
     assert list(parts) == ["ngram", "model"]
-    for key in ("drafted", "accepted"):
-        assert sum(part[key] for part in parts.values()) == both[key]
+    for key in ("drafted", "accepted"):  # what several proposed counts for each
+        assert max(part[key] for part in parts.values()) <= both[key]
+        assert sum(part[key] for part in parts.values()) >= both[key]
     assert plain["drafters"] == {}
     said = cli("run", *readable.alone, "-d", f"{readable.draft},ngram", *ASKED).err
     assert "model: drafted in " in said
@@ -62,5 +63,6 @@ def test_bench_shows_the_parts(cli: Program, readable: Models, tmp_path: Path) -
     assert done.code == 0, done.err
     parts = done.json["overall"]["drafters"]
     assert list(parts) == ["ngram", "model"]
-    assert 0 < sum(part["cycles"] for part in parts.values()) <= 1
+    assert all(0 <= part["cycles"] <= 1 for part in parts.values())
+    assert any(part["cycles"] for part in parts.values())
     assert "by drafter" in cli("bench", *models, *asked).text

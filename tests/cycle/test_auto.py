@@ -10,7 +10,10 @@ import pytest
 
 import spec_cpu
 from spec_cpu import SamplingParams, Session, defaults
+from spec_cpu.answer import policies
+from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
+from spec_cpu.cycle.pinned import Pinned
 
 GREEDY = SamplingParams(temperature=0)
 FLAT = Costs(
@@ -33,11 +36,11 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A machine on which verification is nearly free; the list counts how often it is measured."""
     measured: list[int] = []
 
-    def measure(*_sequence: object, max_width: int, **_named: object) -> Costs:
+    def made_up(*_sequence: object, max_width: int, **_named: object) -> Costs:
         measured.append(max_width)
         return replace(FLAT, passes=FLAT.passes[:max_width])
 
-    monkeypatch.setattr(measure, "measure", measure)
+    monkeypatch.setattr(measure, "measure", made_up)
     return measured
 
 
@@ -160,21 +163,18 @@ def test_the_same_seed_gives_the_same_text(tiny_target: Path, tiny_draft: Path) 
 
 @pytest.fixture
 def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A schedule that leaves the draft out for 100 tokens, then drafts."""
-    from spec_cpu.cycle import scheduling as module
-    from spec_cpu.cycle.pinned import Pinned
+    """A policy that leaves the draft out for 100 tokens, then drafts."""
 
     class Late(Pinned):
         def __init__(self, *_args: object, **_named: object) -> None:
             super().__init__(4)
-            self.waited = 0
+            self.waited, self.brought = 0, [0.0, 0.0]
 
-        def next_k(self, room: int) -> int:
+        def most(self, room: int) -> int:
             self.waited += 1
-            return super().next_k(room) if self.waited > 100 else 0
+            return super().most(room) if self.waited > 100 else 0
 
-    monkeypatch.setattr(module, "Scheduler", Late)
-    monkeypatch.setattr(module, "Weigher", Late)
+    monkeypatch.setattr(policies, "Policy", Late)
 
 
 @pytest.mark.usefixtures("flat", "long_gap")

@@ -12,13 +12,11 @@ from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fres
 
 from spec_cpu import defaults
 from spec_cpu.cycle.decode import Cycle, cycles
-from spec_cpu.cycle.drafting import Drafting
+from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.schedule_base import Outcome, Schedule
 from spec_cpu.cycle.verify import RULES
-from spec_cpu.draft.base import Drafter
-from spec_cpu.draft.ngram import NgramDrafter
-from spec_cpu.draft.tree import TokenTree
+from spec_cpu.draft.base import Source
+from spec_cpu.draft.ngram import NgramSource
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -41,7 +39,7 @@ def close(sequence: KVSequence) -> None:
 
 def start(
     target: KVSequence,
-    drafter: Drafter | None,
+    drafter: Source | None,
     prompt: list[int],
     *,
     params: SamplingParams,
@@ -49,7 +47,7 @@ def start(
     max_tokens: int,
     k: int = 8,
     pause: int | None = None,
-    schedule: Schedule | None = None,
+    policy: Decides | None = None,
 ) -> list[Cycle]:
     """Cycles up to `max_tokens`, or until `pause` tokens are there."""
     target.reuse(prompt[:-1])
@@ -59,7 +57,7 @@ def start(
     done: list[Cycle] = []
     for cycle in cycles(
         target,
-        [Drafting(drafter, schedule or Pinned(k))] if drafter else [],
+        Drafting([drafter] if drafter else [], policy or Pinned(k)),
         prompt,
         pipeline=Pipeline(params),
         rule=RULES["block"],
@@ -72,10 +70,6 @@ def start(
     return done
 
 
-def chosen() -> Drafter:
-    return NgramDrafter(FOLLOWS)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("pipeline", ["plain", "penalties"])
 @pytest.mark.parametrize("paths", [1, 2, defaults.TREE_PATHS])
@@ -83,7 +77,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, path
     """Also where the context allows fewer paths than the tree has."""
     path = tiny.write_llama(models / "t8tree.gguf", n_vocab=N_VOCAB, scale=1.5)
     params, rng = PIPELINES[pipeline], np.random.default_rng(11)
-    sequence, drafter = opened(path, paths), chosen()
+    sequence, drafter = opened(path, paths), NgramSource(FOLLOWS)
     found: Counter[tuple[int, ...]] = Counter()
     accepted = branched = 0
     for _ in range(SAMPLES):
@@ -109,7 +103,7 @@ def test_greedy_text_is_that_of_plain_decoding_and_the_cache_that_of_a_fresh_con
     told = text(plain)
     # A reference that is right most of the time, and branches where it is not.
     wrong = [token if i % 7 else 3 + i % 11 for i, token in enumerate(told)]
-    drafter = NgramDrafter([told[:150], wrong, told[50:]])
+    drafter = NgramSource([told[:150], wrong, told[50:]])
     fast = start(sequence, drafter, prompt, params=params, rng=rng, max_tokens=200)
     tokens = [*prompt, *text(fast)]
     assert sequence.tokens == tokens[:-1]
@@ -137,7 +131,7 @@ def test_a_tree_takes_as_many_tokens_as_the_chain_of_its_budget_or_more(models: 
         sequence, rng = opened(path, paths), np.random.default_rng(1)
         done = []
         for _ in range(15):
-            drafter = NgramDrafter(told)
+            drafter = NgramSource(told)
             done += start(sequence, drafter, prompt, params=params, rng=rng, max_tokens=150, k=6)
         close(sequence)
         per_cycle[paths] = len(text(done)) / len(done)
@@ -150,58 +144,15 @@ def test_the_context_is_never_exceeded(models: Path) -> None:
     rng = np.random.default_rng(0)
     prompt = [tiny.BOS, *([5, 6, 7, 5, 6, 8] * 40)]
     params = SamplingParams()
-    done = start(sequence, NgramDrafter(), prompt, params=params, rng=rng, max_tokens=99)
+    done = start(sequence, NgramSource(), prompt, params=params, rng=rng, max_tokens=99)
     close(sequence)
     assert len(text(done)) == 256 - len(prompt)
-
-
-class Told(Pinned):
-    """Lets so many nodes be scored, and keeps what it is told."""
-
-    def __init__(self, scored: int) -> None:
-        super().__init__(8)
-        self.scored = scored
-        self.outcomes: list[Outcome] = []
-
-    def worth(self, tree: TokenTree) -> int:
-        return self.scored
-
-    def observe(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
-
-
-@pytest.mark.parametrize("scored", [0, 1, 3])
-def test_the_schedule_hears_of_what_was_not_scored_as_far_as_the_text_goes(
-    models: Path, scored: int
-) -> None:
-    path = tiny.write_llama(models / "told.gguf", n_vocab=32, n_layer=2, scale=4)
-    rng, prompt = np.random.default_rng(0), [tiny.BOS, 5, 9, 7]
-    params = SamplingParams(temperature=0)
-    sequence = opened(path)
-    told = text(start(sequence, None, prompt, params=params, rng=rng, max_tokens=12))
-    schedule = Told(scored)
-    start(
-        sequence,
-        NgramDrafter([[*prompt, *told]]),
-        prompt,
-        params=params,
-        rng=rng,
-        max_tokens=12,
-        pause=1,
-        schedule=schedule,
-    )
-    close(sequence)
-    (outcome,) = schedule.outcomes
-    assert outcome.drafted == outcome.accepted == scored
-    fates = [stayed for _, stayed in outcome.tried]
-    assert fates == [True] * min(scored + 1, len(fates)), "the rest is not known to be wrong"
-    assert len(fates) == scored + 1
 
 
 def test_cycles_say_how_deep_they_reached(models: Path) -> None:
     path = tiny.write_llama(models / "t8deep.gguf", n_vocab=N_VOCAB, scale=1.5)
     sequence, rng = opened(path), np.random.default_rng(0)
-    drafter = chosen()
+    drafter = NgramSource(FOLLOWS)
     for _ in range(200):
         params = PIPELINES["plain"]
         for cycle in start(sequence, drafter, PROMPT, params=params, rng=rng, max_tokens=9):

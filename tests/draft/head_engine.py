@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from test_engine import PIPELINES
 
-from spec_cpu.draft.base import Drafter
+from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -20,7 +20,7 @@ from spec_cpu.sampling.pipeline import SamplingParams
 GREEDY = SamplingParams(temperature=0)
 BIASED = replace(PIPELINES["plain"], logit_bias={2: 0.5, 3: -np.inf, 5: 1.0})
 
-Head = TypeVar("Head", bound=Drafter)
+Head = TypeVar("Head", bound=Source)
 
 
 @contextmanager

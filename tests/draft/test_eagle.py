@@ -22,7 +22,7 @@ from test_engine import N_VOCAB, PIPELINES, PROMPT, CutShort, assert_exact, text
 
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.base import Shape
-from spec_cpu.draft.eagle import EagleDrafter
+from spec_cpu.draft.eagle import EagleSource
 from spec_cpu.draft.tree import TokenTree
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.eagle import write_eagle
@@ -50,18 +50,16 @@ def opened(
     n_ctx: int = 256,
     draft_ctx: int | None = None,
     shape: Shape = "chain",
-) -> AbstractContextManager[tuple[KVSequence, EagleDrafter]]:
+) -> AbstractContextManager[tuple[KVSequence, EagleSource]]:
     paths = PATHS if shape == "tree" else 1
 
-    def drafter() -> EagleDrafter:
+    def drafter() -> EagleSource:
         model = Model(head)
         context = Context(
             model, n_ctx=draft_ctx or n_ctx, n_seq=paths, threads=1, hidden=True, flash=False
         )
         embedding = find_tensor(target, "token_embd.weight")
-        return EagleDrafter(
-            read_head(head), model, context, embedding, ends=frozenset(), shape=shape
-        )
+        return EagleSource(read_head(head), model, context, embedding, shape=shape)
 
     return followed(target, drafter, n_ctx=n_ctx, paths=paths)
 
@@ -90,13 +88,13 @@ def test_samples_follow_the_exact_distribution(
     head = tiny_head.write_head(models / "e8h.gguf", target, tokens=[7, 3, 4, 2], noise=0.4)
     params = {**PIPELINES, "bias": BIASED}.get(pipeline, PIPELINES["plain"])
     rng = np.random.default_rng(7)
-    schedule = CutShort(3) if pipeline == "cut short" else None
+    policy = CutShort(3) if pipeline == "cut short" else None
     found: Counter[tuple[int, ...]] = Counter()
     accepted = branched = 0
     with opened(target, head, shape=shape) as (sequence, drafter):
         for _ in range(SAMPLES):
             steps = start(
-                sequence, drafter, PROMPT, params=params, rng=rng, rule=rule, schedule=schedule
+                sequence, drafter, PROMPT, params=params, rng=rng, rule=rule, policy=policy
             )
             first = next(steps)
             accepted += first.accepted > 0
@@ -180,7 +178,7 @@ def pair(small_target: Path, models: Path) -> tuple[Path, Path]:
     return small_target, head
 
 
-def first_logits(drafter: EagleDrafter) -> Rows:
+def first_logits(drafter: EagleSource) -> Rows:
     """The logits for the first drafted token, without drafting."""
     logits: Rows = drafter._catch_up(1).copy()
     return logits
@@ -215,7 +213,7 @@ def test_the_cache_is_that_of_true_features(
     """After any cycles, and after another turn that takes back a part of them."""
 
     class Given(Pinned):
-        def next_k(self, room: int) -> int:
+        def most(self, room: int) -> int:
             return min(next(wanted), room)
 
     wanted = iter(ks)
@@ -228,7 +226,7 @@ def test_the_cache_is_that_of_true_features(
             tokens,
             params=SamplingParams(),
             rng=rng,
-            schedule=Given(0),
+            policy=Given(0),
             max_tokens=200,
         )
         for _ in ks:
@@ -371,7 +369,6 @@ def test_a_growing_trees_logits_are_those_of_single_steps(pair: tuple[Path, Path
     for node, row in rows.items():
         with opened(*pair) as (sequence, drafter):
             start(sequence, drafter, prompt, params=GREEDY)
-            drafter._catch_up(8)
-            for step in fed.path(node):
-                alone = drafter._after(fed.tokens[step]).copy()
+            path = tuple(fed.tokens[step] for step in fed.path(node))
+            alone = [drafter.logits(path[:n]).copy() for n in range(len(path) + 1)][-1]
         np.testing.assert_allclose(row, alone, atol=0.02)

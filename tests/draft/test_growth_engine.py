@@ -19,8 +19,9 @@ from spec_cpu import SamplingParams, defaults
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.draft.growth import WIDTH
-from spec_cpu.draft.model import ModelDrafter
+from spec_cpu.cycle.policy import Open
+from spec_cpu.draft.base import WIDTH
+from spec_cpu.draft.model import ModelSource
 from spec_cpu.draft.tree import ROOT, TokenTree
 from spec_cpu.errors import ContextError, UsageError
 from spec_cpu.llama.context import Context
@@ -35,11 +36,11 @@ PATHS = defaults.TREE_PATHS
 @contextmanager
 def opened(
     target: Path, draft: Path, *, paths: int = PATHS, draft_ctx: int = 256, n_ctx: int = 256
-) -> Iterator[tuple[KVSequence, ModelDrafter]]:
+) -> Iterator[tuple[KVSequence, ModelSource]]:
     """A target and a draft that grows trees of up to `paths` paths."""
     with Model(target) as model, Context(model, n_ctx=n_ctx, n_seq=PATHS, threads=1) as context:
         small = Model(draft)
-        drafter = ModelDrafter(
+        drafter = ModelSource(
             small,
             Context(small, n_ctx=draft_ctx, n_seq=paths, max_outputs=WIDTH, threads=1),
             n_vocab=model.vocab.n,
@@ -58,7 +59,7 @@ class Now(Pinned):
         super().__init__(k)
         self._rng = np.random.default_rng(1)
 
-    def worth_pass(self, chances: Sequence[float], layer: Sequence[float]) -> int:
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[Open], layers: int) -> int:
         return int(self._rng.integers(0, len(layer) + 1))
 
 
@@ -97,9 +98,9 @@ def test_greedy_text_is_that_of_plain_decoding(models: Path, noise: float, draft
     prompt = [tiny.BOS, 5, 9, 7]
     with opened(target, draft, n_ctx=512, draft_ctx=draft_ctx) as (sequence, drafter):
         plain = start(sequence, None, prompt, params=params, rng=rng, max_tokens=120)
-        for schedule in (Pinned(7), Now(9)):
+        for policy in (Pinned(7), Now(9)):
             fast = start(
-                sequence, drafter, prompt, params=params, rng=rng, max_tokens=120, schedule=schedule
+                sequence, drafter, prompt, params=params, rng=rng, max_tokens=120, policy=policy
             )
             assert text(fast) == text(plain)
             assert sum(cycle.accepted for cycle in fast) > (9 if noise < 1 else 0)
@@ -120,7 +121,7 @@ def test_the_drafts_cache_is_in_step_after_many_cycles(models: Path, family: str
                 params=SamplingParams(),
                 rng=rng,
                 max_tokens=200,
-                schedule=Now(8),
+                policy=Now(8),
             )
         assert sum(cycle.depth < cycle.drafted for cycle in done) > 100
         tokens = list(drafter.sequence.tokens)

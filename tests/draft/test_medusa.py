@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,16 +14,14 @@ import test_engine
 import tiny
 import tiny_medusa
 from head_engine import BIASED, GREEDY, followed
-from hypothesis import given
-from hypothesis import strategies as st
 from test_engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, text
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.draft.medusa import MedusaDrafter, best_tree
+from spec_cpu.draft.base import Scored
+from spec_cpu.draft.medusa import MedusaSource
 from spec_cpu.draft.medusa_passes import MedusaPasses
-from spec_cpu.draft.tree import ROOT
+from spec_cpu.draft.reader import Reader
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.medusa import MedusaHead
@@ -45,13 +42,13 @@ def heads_of(path: Path) -> MedusaHead:
 
 
 def opened(
-    target: Path, heads: Path, *, paths: int = 4, ends: frozenset[int] = frozenset()
-) -> AbstractContextManager[tuple[KVSequence, MedusaDrafter]]:
-    def drafter() -> MedusaDrafter:
+    target: Path, heads: Path, *, paths: int = 4
+) -> AbstractContextManager[tuple[KVSequence, MedusaSource]]:
+    def drafter() -> MedusaSource:
         head, model = heads_of(heads), Model(heads)
         k = len(head.accuracy)
         context = Context(model, n_ctx=k, threads=1, max_outputs=k, flash=False)
-        return MedusaDrafter(head, model, context, paths=paths, ends=ends)
+        return MedusaSource(head, model, context)
 
     return followed(target, drafter, n_ctx=256, paths=paths)
 
@@ -111,51 +108,26 @@ def test_a_pass_is_what_the_weights_say(tmp_path: Path, pair: tuple[Path, Path])
     assert expected.std() > 1
 
 
-ACCURACIES = st.integers(1, 3).flatmap(
-    lambda k: st.lists(st.lists(st.floats(0, 0.5), min_size=3, max_size=3), min_size=k, max_size=k)
-)
-
-
-@given(accuracy=ACCURACIES, n=st.integers(1, 20))
-def test_the_tree_is_the_best_there_is(accuracy: list[list[float]], n: int) -> None:
-    places = best_tree(np.array(accuracy, np.float32), nodes=n, paths=99)
-    chances: list[float] = []
-    for i, place in enumerate(places):
-        assert ROOT <= place.parent < i
-        above = None if place.parent == ROOT else places[place.parent]
-        assert place.head == (0 if above is None else above.head + 1)
-        chances.append(place.chance * (1.0 if above is None else chances[place.parent]))
-    assert len(set(places)) == len(places)
-    rows = [np.array(row, np.float32).tolist() for row in accuracy]
-    depths = range(1, len(rows) + 1)
-    every = [np.prod(path) for d in depths for path in itertools.product(*rows[:d])]
-    best = sorted((float(chance) for chance in every if chance > 0), reverse=True)[:n]
-    np.testing.assert_allclose(chances, best)
-
-
-@given(accuracy=ACCURACIES, paths=st.integers(1, 4))
-def test_it_keeps_to_its_paths(accuracy: list[list[float]], paths: int) -> None:
-    places = best_tree(np.array(accuracy, np.float32), nodes=64, paths=paths)
-    parents = {place.parent for place in places}
-    assert sum(node not in parents for node in range(len(places))) <= paths
-
-
-def test_nothing_follows_an_end_or_is_forbidden(pair: tuple[Path, Path]) -> None:
-    prompt = [tiny.BOS, 5, 9]
+def test_a_head_is_as_sure_as_was_measured_and_says_nothing_that_is_forbidden(
+    pair: tuple[Path, Path],
+) -> None:
+    """One pass says what may follow a node of any depth."""
+    prompt, accuracy = [tiny.BOS, 5, 9], heads_of(pair[1]).accuracy.tolist()
     with opened(*pair) as (sequence, drafter):
         start(sequence, drafter, prompt, params=GREEDY)
-        first = drafter.propose(prompt, 8, Pipeline(GREEDY), np.random.default_rng(0), Pinned(8))
-    assert len(first) == 8
-    ends = frozenset({first.tokens[0]})
-    forbidden = first.tokens[first.children(ROOT)[1]]
-    params = replace(GREEDY, logit_bias={forbidden: -np.inf})
-    with opened(*pair, ends=ends) as (sequence, drafter):
-        start(sequence, drafter, prompt, params=params)
-        tree = drafter.propose(prompt, 8, Pipeline(params), np.random.default_rng(0), Pinned(8))
-    assert tree.tokens[0] in ends
-    assert not tree.children(0)
-    assert forbidden not in tree.tokens
-    assert tree.q is None
+        assert drafter.follows(()) == (), "no pass was made"
+        (first,) = drafter.expand([()], Reader(Pipeline(GREEDY), []))
+        forbidden = first[1][0]
+        assert [sure for _, sure in first] == accuracy[0]
+        for depth in range(len(accuracy) + 2):
+            follows = drafter.follows((7,) * depth)
+            assert follows == drafter.follows((8,) * depth)
+            assert [sure for _, sure in follows] == [*accuracy, [], []][depth]
+        params = replace(GREEDY, logit_bias={forbidden: -np.inf})
+        (again,) = drafter.expand([()], Reader(Pipeline(params), []))
+        assert forbidden not in dict(again)
+        drafter.commit([4], Scored([9], np.zeros((1, 32), np.float32)))
+        assert drafter.follows(()) == ()
 
 
 def test_nothing_is_drafted_where_all_its_tokens_are_forbidden(

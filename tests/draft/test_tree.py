@@ -1,4 +1,4 @@
-"""Trees: their shape, what is left when one is pruned, and that verifying one is exact.
+"""Trees: their shape, and that verifying one is exact.
 
 The law is that of the chains (see test_verify): texts written in cycles are distributed as the
 target's, whatever tree of whatever shape is proposed.
@@ -65,12 +65,6 @@ def test_a_chain_is_a_tree_without_branches() -> None:
     assert TokenTree().width == 0
 
 
-def test_a_pruned_chain_keeps_the_q_that_its_tokens_were_drawn_from() -> None:
-    q = [point_mass(5), point_mass(6), point_mass(7)]
-    small = TokenTree([5, 6, 7], q).pruned(nodes=2, depth=9, paths=1)
-    assert (small.tokens, small.q) == ([5, 6], q[:2])
-
-
 def test_only_a_chain_is_drawn() -> None:
     with pytest.raises(ValueError, match="q"):
         TokenTree([5, 6], [point_mass(5), point_mass(6)], parents=[ROOT, ROOT])
@@ -84,38 +78,6 @@ def test_what_is_no_tree_is_refused(parents: list[int]) -> None:
 
 def random_parents(rng: np.random.Generator, n: int) -> list[int]:
     return [int(rng.integers(ROOT, node)) for node in range(n)]
-
-
-@given(
-    seed=st.integers(0, 10_000),
-    n=st.integers(0, 20),
-    nodes=st.integers(0, 20),
-    depth=st.integers(0, 6),
-    paths=st.integers(1, 5),
-)
-def test_a_pruned_tree_fits_and_keeps_its_paths(
-    seed: int, n: int, nodes: int, depth: int, paths: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    tree = TokenTree([*range(100, 100 + n)], None, [0.5] * n, random_parents(rng, n))
-    small = tree.pruned(nodes=nodes, depth=depth, paths=paths)
-    assert len(small) <= nodes
-    assert small.width <= paths
-    assert max(small.depths, default=0) <= depth
-    assert len(small.confidence) == len(small)
-    for i, token in enumerate(small.tokens):
-        before = [tree.tokens[node] for node in tree.path(token - 100)]
-        assert [small.tokens[node] for node in small.path(i)] == before, "no path is mended"
-    if small.width < paths and len(small) < nodes and depth >= n:
-        assert len(small) == n, "nothing is left out that fits"
-
-
-def test_the_best_nodes_are_kept() -> None:
-    assert BUSHY.pruned(nodes=3, depth=9, paths=9).tokens == [5, 6, 7]
-    assert BUSHY.pruned(nodes=9, depth=9, paths=2).tokens == [5, 6, 7]
-    assert BUSHY.pruned(nodes=9, depth=9, paths=1).tokens == [5, 6]
-    assert BUSHY.pruned(nodes=9, depth=2, paths=9).tokens == [5, 6, 7, 8]
-    assert BUSHY.pruned(nodes=9, depth=9, paths=9) is BUSHY
 
 
 def chosen(seed: int, n_vocab: int, parents: list[int]) -> Propose:

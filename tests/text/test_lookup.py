@@ -10,8 +10,9 @@ import tiny
 
 import spec_cpu
 from spec_cpu import SamplingParams, Session, defaults
+from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
-from spec_cpu.draft.ngram import NgramDrafter
+from spec_cpu.draft.ngram import NgramSource
 from spec_cpu.errors import UsageError
 from spec_cpu.llama.model import Model
 from spec_cpu.machine import hardware
@@ -38,11 +39,11 @@ def flat(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """A machine on which verification is nearly free; the list has the drafts it was asked for."""
     asked: list[object] = []
 
-    def measure(*_sequence: object, draft: object, **_named: object) -> Costs:
+    def made_up(*_sequence: object, draft: object, **_named: object) -> Costs:
         asked.append(draft)
         return FLAT
 
-    monkeypatch.setattr(measure, "measure", measure)
+    monkeypatch.setattr(measure, "measure", made_up)
     return asked
 
 
@@ -67,7 +68,7 @@ def test_a_reference_that_has_the_answer(
         tokens = [token for step in steps for token in step.tokens]
         expected = "".join(step.text for step in steps)
     with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1) as session:
-        session.drafters[:] = [NgramDrafter([tokens])]
+        session.drafters[:] = [NgramSource([tokens])]
         assert answer(session) == expected
         stats = session.stats
         assert stats.accepted > 60
@@ -119,8 +120,9 @@ def test_steps_of_trees_add_up(tiny_target: Path) -> None:
         cycle = step.cycle
         assert cycle.accepted <= cycle.tried <= cycle.depth <= cycle.drafted
         if cycle.drafted and step.pieces:
-            bonus = cycle.accepted == cycle.tried
-            assert step.pieces[-1].origin == "bonus" if bonus else "correction"
+            last = "bonus" if cycle.accepted == cycle.tried else "correction"
+            # What the last token adds may be held back: the beginning of a character.
+            assert step.pieces[-1].origin in {last, "accepted"}
 
 
 def test_a_recurrent_target_decodes_plainly(models: Path) -> None:

@@ -1,4 +1,4 @@
-"""The schedules of a session's drafters, and what passes cost, which they decide by."""
+"""The policy of a session, and what passes cost, which it decides by."""
 
 from __future__ import annotations
 
@@ -7,27 +7,22 @@ from dataclasses import replace
 from functools import cached_property
 
 from spec_cpu import defaults
-from spec_cpu.answer.stats import Stats
 from spec_cpu.costs.cache import CostCache, known_or_measured
 from spec_cpu.costs.costs import Costs
-from spec_cpu.cycle.acceptance import Calibration, Probability
+from spec_cpu.costs.kept_record import KeptRecord
 from spec_cpu.cycle.drafting import Drafting
-from spec_cpu.cycle.kept_record import KeptRecord
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.schedule import Scheduler
-from spec_cpu.cycle.schedule_base import HOPELESS, Schedule
-from spec_cpu.cycle.weigh import Weigher
-from spec_cpu.draft.base import Drafter
+from spec_cpu.cycle.policy import HOPELESS, Policy
+from spec_cpu.draft.base import Source
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.progress import MeasureProgress
 from spec_cpu.sampling.pipeline import Pipeline
 
-_ADVANCE = 1.5  # plain steps that look-ups may lose at first: one tree that turns out wrong
 _LEFT_OUT = "its drafts did not pay in earlier answers"
 
 
-class Schedules:
-    """One for each drafter, made when it is first needed: costs are looked up or measured then.
+class Policies:
+    """Made when it is first needed: costs are looked up or measured then.
 
     Attributes:
         k: pinned for good; None: chosen each cycle.
@@ -37,7 +32,7 @@ class Schedules:
     def __init__(
         self,
         target: KVSequence,
-        drafters: Sequence[Drafter],
+        drafters: Sequence[Source],
         pipeline: Pipeline,
         *,
         k: int | None,
@@ -60,10 +55,11 @@ class Schedules:
         self._repeatable = repeatable
         self._recalibrate = recalibrate
         self._notify = notify
-        self._made: dict[str, Drafting] = {}  # by the drafter's name
-        self._left_out: list[Drafter] = []  # of this answer, by what earlier ones showed
+        self._made: dict[tuple[str, ...], Drafting] = {}  # by the names of those who take part
+        self._latest: Drafting | None = None
+        self._left_out: list[Source] = []  # of this answer, by what earlier ones showed
 
-    def useful(self, k: int | None) -> list[Drafter]:
+    def useful(self, k: int | None) -> list[Source]:
         """The drafters without those that will not be asked in an answer that pins `k`, or none.
 
         One that takes passes, and did not pay in earlier answers, is left out of most others.
@@ -76,72 +72,68 @@ class Schedules:
         record = self._record
         if record is not None:
             self._left_out = [
-                one for one in self._drafters if not (one.free or record.due(self._kind(one.name)))
+                one
+                for one in self._drafters
+                if one.sequence is not None and not record.due(self._kind(one.name))
             ]
         able = [one for one in self._drafters if one not in self._left_out]
-        return [one for one in able if one.name not in self._made or not self._hopeless(one)]
-
-    def _hopeless(self, drafter: Drafter) -> bool:
-        return self._made[drafter.name].schedule.hopeless
+        made = self._made.get(_names(able))
+        return [] if made is not None and made.policy.hopeless else able
 
     def drafting(
         self,
-        drafters: Sequence[Drafter],
+        drafters: Sequence[Source],
         k: int | None,
         last: int,
         progress: MeasureProgress | None,
-    ) -> list[Drafting]:
-        """`drafters` with their schedules: of this answer where it pins `k`, else the usual ones.
+    ) -> Drafting:
+        """`drafters` and what decides for them: an answer's own where it pins `k`, else the usual.
 
         Args:
             last: the text's last token, to measure with.
         """
-        if k is not None:
-            return [Drafting(drafter, Pinned(k)) for drafter in drafters]
-        if any(one.name not in self._made for one in drafters) and self.k is None:
-            self.measured(self.most_drafted + 1, last, progress)
-        for drafter in drafters:
-            if drafter.name not in self._made:
-                self._made[drafter.name] = Drafting(drafter, self._schedule(drafter))
-        for drafter in self._left_out:  # when it is tried again it begins anew
-            self._made.pop(drafter.name, None)
-        return [self._made[drafter.name] for drafter in drafters]
+        ends = self._target.context.model.vocab.end_tokens
+        if k is None:
+            k = self.k
+        if k is not None or not drafters:
+            return Drafting(drafters, Pinned(k or 0), ends=ends)
+        names = _names(drafters)
+        if names not in self._made:
+            costs = self.measured(self.most_drafted + 1, last, progress)
+            self._made[names] = Drafting(drafters, self._policy(drafters, costs), ends=ends)
+        self._latest = self._made[names]
+        if self._left_out:  # when it is tried again it begins anew
+            self._made = {names: self._latest}
+        return self._latest
 
-    def _schedule(self, drafter: Drafter) -> Schedule:
-        if self.k is not None or self.costs is None:
-            return Pinned(self.k or 0)
-        k_max, share = _most_drafted(drafter), 1.0 / len(self._drafters)
-        advance = _ADVANCE if drafter.free else None
-        if self._record is not None and not drafter.free:
-            advance = self._record.advance(self._kind(drafter.name))
-        if drafter.shape == "chain":
-            return Scheduler(
-                self.costs, k_max=k_max, repeatable=self._repeatable, share=share, advance=advance
-            )
-        return Weigher(
-            self.costs,
-            k_max=k_max,
+    def _policy(self, drafters: Sequence[Source], costs: Costs) -> Policy:
+        passes = next((one for one in drafters if one.sequence is not None), None)
+        advance = None
+        if passes is not None and self._record is not None:
+            advance = self._record.advance(self._kind(passes.name))
+        return Policy(
+            costs,
+            most=self.most_drafted,
+            deepest=min(self.most_drafted, defaults.MAX_AUTO_DRAFT_TOKENS),
+            passes=passes is not None,
             repeatable=self._repeatable,
-            share=share,
             advance=advance,
-            free=drafter.free,
-            calibration=Calibration() if drafter.free else Probability(),
         )
 
-    def remember(self, stats: Stats) -> None:
-        """Keep what an answer says of the drafters that take passes, for those to come.
+    def remember(self, tokens: int) -> None:
+        """Keep what an answer of `tokens` says of the drafters that take passes, for those to come.
 
         Where k is pinned they draft whether it pays or not, which says nothing of them.
         """
-        plain, record = stats.plain_tokens_per_second, self._record
-        if record is None or self.k is not None or plain is None or not stats.tokens:
+        record, drafter = self._record, self._draft
+        if record is None or drafter is None or self.k is not None or not tokens:
             return
-        for drafter in self._drafters:
-            name, one = self._kind(drafter.name), stats.by_drafter[drafter.name]
-            if drafter in self._left_out:
-                record.left_out(name, stats.tokens)
-            elif not drafter.free:
-                record.took_part(name, one.tokens, one.seconds * plain)
+        name = self._kind(drafter.name)
+        if drafter in self._left_out:
+            record.left_out(name, tokens)
+        elif self._latest is not None and isinstance(self._latest.policy, Policy):
+            record.took_part(name, *self._latest.policy.brought)
+            self._latest.policy.brought = [0.0, 0.0]
         record.write()
 
     def _kind(self, name: str) -> str:
@@ -157,19 +149,19 @@ class Schedules:
 
     @property
     def most_drafted(self) -> int:
-        """The most tokens that are drafted a cycle where k is chosen."""
-        return max(map(_most_drafted, self._drafters), default=defaults.MAX_AUTO_DRAFT_TOKENS)
+        """The most nodes that a tree has where their number is chosen."""
+        trees = self._target.paths > 1
+        return defaults.MAX_TREE_NODES if trees else defaults.MAX_AUTO_DRAFT_TOKENS
 
     @property
     def why_plain(self) -> str | None:
         """Why nothing is drafted just now, in a person's words; None while drafting."""
-        reasons = [one.schedule.reason for one in self._made.values()]
-        reasons += [_LEFT_OUT] * len(self._left_out)
-        known = [reason for reason in reasons if reason is not None]
-        if not reasons or len(known) < len(reasons):
-            return None
-        own = [reason for reason in known if reason != HOPELESS]
-        return "; ".join(own) or HOPELESS
+        if self._latest is None:
+            return _LEFT_OUT if self._left_out else None
+        reason = self._latest.policy.reason
+        if reason is None or reason == HOPELESS or not self._left_out:
+            return reason
+        return f"{reason}; {_LEFT_OUT}"
 
     def known(self) -> Costs | None:
         """Costs known to the session or the disk; None where they were never measured."""
@@ -207,11 +199,10 @@ class Schedules:
         return CostCache(self._target.context, draft_context)
 
     @property
-    def _draft(self) -> Drafter | None:
+    def _draft(self) -> Source | None:
         """The drafter that takes passes, if one does."""
         return next((one for one in self._drafters if one.sequence is not None), None)
 
 
-def _most_drafted(drafter: Drafter) -> int:
-    tree = drafter.shape == "tree"
-    return defaults.MAX_TREE_NODES if tree else defaults.MAX_AUTO_DRAFT_TOKENS
+def _names(drafters: Sequence[Source]) -> tuple[str, ...]:
+    return tuple(one.name for one in drafters)

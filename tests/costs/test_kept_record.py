@@ -13,7 +13,7 @@ import spec_cpu
 from spec_cpu import defaults
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
-from spec_cpu.cycle.kept_record import KeptRecord
+from spec_cpu.costs.kept_record import KeptRecord
 
 FLAT = Costs(
     passes=tuple(0.01 * (1 + 0.02 * n) for n in range(defaults.MAX_TREE_NODES + 1)),

@@ -1,0 +1,54 @@
+"""How likely a proposed token is accepted: by who proposed it, how sure it was, and the record."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Sequence
+
+Said = Sequence[tuple[str, float]]
+"""Who proposed a token, and how sure each was of it: a chance from 0 to 1."""
+
+_KEPT = 0.97  # of the record, from one outcome that was expected to the next
+_COUNT = 2.0  # accepted tokens that a source's own word counts for
+_EDGES = [2.0**n / (1.0 + 2.0**n) for n in range(-7, 5)]  # of the bins: doublings of the odds
+_CERTAIN = 0.995  # nothing is surer
+
+
+class Calibration:
+    """Decayed counts of tokens, expected and accepted, by source and by how sure it was.
+
+    How sure sources are is wrong by a factor that depends on the text, the temperature and the
+    source. So outcomes are kept in bins of the odds, and a chance is scaled by accepted / expected
+    of its bin. An outcome makes the record forget as much as was expected of it: else the many
+    unlikely tokens after a node would make it forget the likely one.
+
+    Of sources that agree the best chance counts. To take them for independent, or to keep a record
+    of their agreeing, brings nothing more: they look at the same text.
+    """
+
+    def __init__(self) -> None:
+        self._bins: dict[tuple[str, int], list[float]] = {}  # expected, accepted
+
+    def chance(self, said: Said) -> float:
+        """That a token is accepted where it is reached: by the source that makes most of it."""
+        return max(self._one(name, sure) for name, sure in said)
+
+    def learn(self, said: Said, accepted: bool) -> None:
+        """Such a token was reached, scored or not, and is the text's, or is not."""
+        for name, sure in said:
+            self._count(name, sure, accepted)
+
+    def _one(self, source: str, sure: float) -> float:
+        record = self._bins.get((source, bisect(_EDGES, sure)))
+        if record is None:
+            return min(sure, _CERTAIN)
+        return min(_CERTAIN, sure * record[1] / record[0])
+
+    def _count(self, source: str, sure: float, accepted: bool) -> None:
+        key = (source, bisect(_EDGES, sure))
+        record = self._bins.get(key)
+        if record is None:
+            record = self._bins[key] = [_COUNT, _COUNT]
+        kept = 1.0 - (1.0 - _KEPT) * sure
+        record[0] = kept * record[0] + sure
+        record[1] = kept * record[1] + accepted

@@ -1,0 +1,451 @@
+"""How much to draft and to verify: what a cycle is worth, from what is accepted and what it costs.
+
+A verification is not free on a CPU. A cycle is worth E - rate * seconds: tokens expected, less what
+its seconds would bring at the usual rate. Taking the best of each cycle at the rate that this
+itself leads to is the best there is for the sum of all (Dinkelbach 1967, "On Nonlinear Fractional
+Programming"). So n nodes are verified, and another pass of a draft is made, where that is worth
+most; nothing, which is plain decoding, is an answer like any other.
+
+Chances of chosen tokens are known from every token of the text, so that they need no exploring.
+Passes of a draft do, and drawn tokens: see `Budget`. Nothing is random: the same observations lead
+to the same choices.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from spec_cpu.costs.costs import Costs
+from spec_cpu.cycle.calibration import Calibration
+from spec_cpu.cycle.pace import CostsInRun
+
+HOPELESS = "no draft pays on this machine, even if every token were accepted"
+
+_MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
+_GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond their price
+_KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
+_RECORD = 16.0  # plain steps that the record begins with
+_LEARNT = 0.2  # of a new observation, where a mean is kept
+_ADVANCE = 2.0  # plain steps that may be lost at first
+_IDLE = 24  # cycles without a draft after which it is said why
+_LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
+_AHEAD = 4  # passes of the draft that are thought ahead
+_FIRST = (0.6, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
+_TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
+_DRAWN_KEPT, _COUNT = 0.95, 2.0  # of the record of drawn chains
+
+
+Way = tuple[float, float]
+"""Tokens and seconds that a cycle is expected to bring and to take."""
+
+Open = tuple[float, float]
+"""Of a node that may be extended: its chance, and that of the best known to follow it, if it is
+accepted."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What drafting may lose, so that it is never much slower than plain decoding.
+
+    The seconds that the run is ahead of plain decoding, and a little more: 1 % of plain decoding's
+    time, and an advance. Only that is tried whose failure it bears, so that n tokens take no longer
+    than 1.01 n plain steps and the advance would, whatever the text does: 0.98 of plain decoding's
+    speed from 256 tokens on. This is the rule of conservative bandits with plain decoding as the
+    known arm (Wu et al. 2016, "Conservative Bandits"). Of what the run is ahead it holds 100 plain
+    steps: where drafting paid once, not all of that is lost until it is given up.
+
+    What drafting gained is not spent on finding out when a draft that does not pay will pay again:
+    for that there is the little more alone.
+
+    Attributes:
+        ahead: seconds that may be lost.
+        spare: those that may be spent on a draft that is not expected to pay.
+    """
+
+    plain: float
+    advance: float
+    ahead: float = field(init=False)
+    spare: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = self.spare = self.advance * self.plain
+
+    def settle(self, plain: float, tokens: int, seconds: float, explored: float) -> None:
+        """A cycle brought `tokens` in `seconds`; `explored`: what it lost by what was not expected
+        to pay, or gained, if below 0."""
+        little = 0.01 * plain * tokens
+        self.ahead = min(self.ahead + plain * tokens - seconds + little, 100.0 * plain)
+        self.spare = min(self.spare + little - explored, self.advance * plain)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cycle.
+
+    Attributes:
+        drafted: nodes that the target scored.
+        accepted: how many of them stayed.
+        tokens: that the cycle added to the text.
+        drawn: tokens were drawn, not chosen.
+        seconds_draft: all of the sources' work; `seconds_target`: the pass over `drafted` + 1.
+        depth: tokens of context before it.
+    """
+
+    drafted: int
+    accepted: int
+    tokens: int
+    seconds_draft: float
+    seconds_target: float
+    depth: int
+    drawn: bool = False
+
+
+class Policy:
+    """Chooses for the text of a session. Once a cycle: `most`, then the questions, then `observe`.
+
+    Attributes:
+        calibration: what sources' chances come to.
+        hopeless: will it never draft, whatever is accepted?
+        floor: the chance below which no node is worth its place in a pass.
+        brought: tokens of the cycles with passes of a draft, and how many plain steps they took;
+            without what was expected of look-ups alone, beyond plain steps.
+    """
+
+    def __init__(
+        self,
+        costs: Costs,
+        *,
+        most: int,
+        deepest: int,
+        passes: bool,
+        repeatable: bool = False,
+        advance: float | None = None,
+    ) -> None:
+        """Start at plain decoding, knowing nothing of the text.
+
+        Args:
+            costs: measured; corrected as the run goes.
+            most: nodes of a tree. `deepest`: tokens of a chain that is drawn.
+            passes: is there a source that takes passes?
+            repeatable: do not correct the costs: the same text then leads to the same choices,
+                whatever else the machine does.
+            advance: plain steps that may be lost at first; default: 2.
+
+        Raises:
+            ValueError: `costs.passes` is too short.
+        """
+        if min(most, deepest) < 0 or max(most, deepest) >= len(costs.passes):
+            raise ValueError(f"nodes must be from 0 to {len(costs.passes) - 1}, not {most}")
+        self.calibration = Calibration()
+        self._most, self._deepest, self._passes = most, deepest, passes
+        self._in_run = CostsInRun(costs)
+        self._costs = costs
+        self._repeatable = repeatable
+        self.hopeless = _never_pays(costs.at(0), _MARGIN, most)
+        self._budget = Budget(self._plain, _ADVANCE if advance is None else advance)
+        self._tokens, self._seconds = _RECORD, _RECORD * self._plain
+        self._n = 0  # nodes in the last pass
+        self._idle = 0  # cycles since nodes were verified
+        self._look = 0.0  # seconds that asking sources takes, but for passes
+        self._missed = 0  # tokens since passes were made
+        self._drafting = 0.0  # seconds of passes in this cycle
+        self._without: Way = (1.0, self._plain)  # what was expected in place of these passes
+        self.brought = [0.0, 0.0]
+        self._exploring = False  # they are not expected to pay
+        self.floor = 0.0
+        self._correct()
+        self._usual = [*_FIRST]  # chances of what passes find after a node, best first
+        self._usual_weight = 1.0
+        self._drawn = [[0.0, 0.0], [0.0, 0.0]]  # accepted and tried: first tokens, and later ones
+
+    # -- what there is to know ----------------------------------------------------------------
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing is drafted, in a person's words; None while something is."""
+        if self.hopeless or self._never:
+            return HOPELESS
+        if self._idle < _IDLE:
+            return None
+        if self._passes:
+            return f"too few tokens are accepted ({self._usual[0]:.0%})"
+        return "the text does not repeat itself enough"
+
+    @property
+    def _plain(self) -> float:
+        return self._costs.passes[0] + self._costs.row
+
+    @property
+    def _rate(self) -> float:
+        """Tokens a second, as things go; plain decoding's at least."""
+        return max(1.0 / self._plain, self._tokens / self._seconds)
+
+    # -- questions of a cycle -----------------------------------------------------------------
+
+    def most(self, room: int) -> int:
+        """Nodes that may be verified in this cycle, of up to `room`."""
+        self._drafting, self._exploring = 0.0, False
+        self.floor = self._rate * self._slope
+        if self.hopeless or self._never:
+            return 0
+        return max(0, min(self._most, room, self._affordable(self._most, self._look)))
+
+    def verified(self, chances: Sequence[float]) -> int:
+        """How many nodes to verify of those with such chances, best first."""
+        (values,) = self._values(self._ways(chances, self._drafting))
+        return values.index(max(values))
+
+    def worth_pass(self, chances: Sequence[float], layer: Sequence[Open], layers: int) -> int:
+        """How many nodes to extend in another pass of the draft; 0: none.
+
+        Args:
+            chances: of the nodes there are, best first.
+            layer: of those that may be extended, the best to extend first.
+            layers: how deep the pass sees.
+        """
+        if not layer:
+            return 0
+        first = not self._drafting
+        width = self._worth_feeding(layer)
+        step, later = self._step(width, first=first), self._step(width, first=False)
+        most = self._affordable(self._most, self._drafting + step + self._look)
+        if not most:
+            return 0
+        found, front = self._foreseen(chances, layer[:width])
+        ways = [self._ways(chances[:most], self._drafting)]
+        for ahead in range(1 if layers > 1 else _AHEAD):
+            for _ in range(layers - (not ahead)):
+                found += [chance * usual for chance in front for usual in self._usual]
+                front = [chance * self._usual[0] for chance in front]
+            best = sorted(found, reverse=True)[:most]
+            ways.append(self._ways(best, self._drafting + step + ahead * later))
+        values, *then = self._values(*ways)
+        if first:
+            self._without = ways[0][values.index(max(values))]
+        if max(map(max, then)) > max(values) + _GAIN:
+            self._drafting += step
+            return width
+        if first and self._budget.spare >= step:
+            self._drafting += step
+            self._exploring = True
+            return width
+        return 0
+
+    def _foreseen(
+        self, chances: Sequence[float], layer: Sequence[Open]
+    ) -> tuple[list[float], list[float]]:
+        """The chances of all nodes once a pass was made for `layer`, and of the best it found."""
+        found, front = [*chances], []
+        for reach, known in layer:
+            best, *others = self._usual
+            if best > known:  # it will be surer of something than of what is known
+                if reach * known in found:
+                    found.remove(reach * known)
+                new = reach * best
+            else:  # or of the same, if that is right
+                new = reach * (1.0 - known) * best
+            front.append(new)
+            found += [new, *(new / best * other for other in others)]
+        return found, front
+
+    def found(self, reach: float, chances: Sequence[float]) -> None:
+        """A pass found tokens with such calibrated chances after a node that is reached so."""
+        best = sorted(chances, reverse=True)[: len(_FIRST)]
+        weight = self._usual_weight = self._usual_weight + reach
+        for i, chance in enumerate(best):
+            self._usual[i] += reach / weight * (chance - self._usual[i])
+
+    def draws(self, chances: Sequence[float], room: int) -> int:
+        """How many tokens to draw in place of the tree with such chances; 0: take the tree."""
+        most = min(self._deepest, room)
+        while most and self._loss(most) + self._drawing(most) > self._budget.ahead:
+            most -= 1
+        if not most:
+            return 0
+        first, later = self._chain
+        tokens = accumulate((first * later**k for k in range(most)), initial=1.0)
+        chain = [
+            (t, self._cycle(k, k + 1.0, _LASTS) + self._drawing(k)) for k, t in enumerate(tokens)
+        ]
+        tree = self._ways(chances, 0.0)
+        trees, chains = self._values(tree, chain)
+        self._without = tree[trees.index(max(trees))]
+        k = chains.index(max(chains[1:]), 1)
+        self._chain_rate = chain[k][0] / chain[k][1]
+        if chains[k] > max(trees) + _GAIN:
+            return most
+        affordable = self._budget.spare >= self._loss(1) + self._drawing(1)
+        self._exploring = affordable and max(trees) == trees[0]
+        return int(self._exploring)
+
+    def worth_another(self, drafted: int, reach: float, sure: float | None) -> bool:
+        """Whether to draw one more token in this cycle: asked before the pass that its
+        distribution takes, and again when that is known.
+
+        For the text to stay exact this may depend on the tokens drawn so far and on the draft's
+        distribution at the NEXT position, which follows from them; never on the token that is then
+        drawn from it. To draw a token, find it unlikely and drop it would be to draft from another
+        distribution than the q that verification is told. So ask before drawing, with a property
+        of the whole distribution.
+
+        Args:
+            drafted: tokens drawn in this cycle.
+            reach: the chance that all of them are accepted.
+            sure: the calibrated largest probability at the next position; None: not known yet.
+        """
+        if drafted == 0:
+            self._drafting = self._drawing(1)
+            return True
+        if self._exploring:
+            return False
+        later, rate = self._chain[1], min(self._rate, self._chain_rate)
+        step, row = self._costs.draft_step, self._costs.row
+        base = self._cycle(drafted, 0.0, _LASTS)
+        gain, gains = reach * (later if sure is None else sure), 0.0
+        drafting = step if sure is None else 0.0
+        for k in range(drafted + 1, self._deepest + 1):
+            gains += gain
+            more = self._cycle(k, 0.0, _LASTS) - base + drafting + (k - drafted) * row
+            if gains > rate * more:
+                self._drafting += step if sure is None else 0.0
+                return True
+            gain, drafting = gain * later, drafting + step
+        return False
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn from a cycle."""
+        if self.hopeless:
+            return
+        n, tokens = outcome.drafted, outcome.tokens
+        costs = self._costs
+        seconds = costs.passes[n] + tokens * costs.row + self._drafting + self._change(n)
+        if not self._repeatable:
+            self._learn_costs(outcome)
+            seconds += self._look
+        expected, took = self._without
+        lost = seconds - took - (tokens - expected) * self._plain
+        self._budget.settle(self._plain, tokens, seconds, lost if self._exploring else 0.0)
+        self._tokens = _KEPT * self._tokens + tokens
+        self._seconds = _KEPT * self._seconds + seconds
+        if outcome.drawn:
+            self._learn_drawn(n, outcome.accepted)
+        if self._drafting:
+            self.brought[0] += tokens - expected + 1.0
+            self.brought[1] += (seconds - took) / self._plain + 1.0
+            self._usual_weight *= _TREE_KEPT
+        self._missed = 0 if self._drafting else self._missed + tokens
+        self._idle = 0 if n else self._idle + 1
+        self._n = n
+        self._in_run.move(outcome.depth)
+        if self._costs is not self._in_run.now:
+            self._correct()
+
+    # -- how that is worked out ---------------------------------------------------------------
+
+    @property
+    def _chain(self) -> tuple[float, float]:
+        """The chance of a first drawn token, and of one after another that is accepted."""
+        (a, n), (b, m) = self._drawn
+        first = (a + _COUNT * _FIRST[0]) / (n + _COUNT)
+        return first, (b + _COUNT * first) / (m + _COUNT)
+
+    def _learn_drawn(self, drafted: int, accepted: int) -> None:
+        tried = min(accepted + 1, drafted)
+        for record, right, n in zip(
+            self._drawn,
+            (min(accepted, 1), max(accepted - 1, 0)),
+            (min(tried, 1), max(tried - 1, 0)),
+            strict=True,
+        ):
+            kept = _DRAWN_KEPT**n
+            record[0], record[1] = kept * record[0] + right, kept * record[1] + n
+
+    def _learn_costs(self, outcome: Outcome) -> None:
+        if self._drafting:
+            self._in_run.draft(outcome.seconds_draft - self._look, self._drafting)
+        else:
+            self._look += _LEARNT * (outcome.seconds_draft - self._look)
+        n = outcome.drafted
+        self._in_run.target(outcome.seconds_target, n + 1, changed=n != self._n)
+
+    def _correct(self) -> None:
+        """Go by what passes take by now."""
+        self._costs = self._in_run.now
+        self._never = _never_pays(self._costs, 1.0, self._most)
+        one, *more = self._costs.passes[: self._most + 1]
+        slopes = ((seconds - one) / n for n, seconds in enumerate(more, 1))
+        self._slope = min(slopes, default=1.0)
+
+    def _ways(self, chances: Sequence[float], drafting: float) -> list[Way]:
+        """Tokens and seconds of verifying 0, 1, 2, ... of the nodes with such chances."""
+        passes, row = self._costs.passes, self._costs.row
+        change = self._costs.rebuild / _LASTS
+        start = (0.0 if self._n else self._costs.recovery) / _LASTS
+        return [
+            (
+                t,
+                passes[n]
+                + row * t
+                + drafting
+                + (change if n != self._n else 0.0)
+                + start * (n > 0),
+            )
+            for n, t in enumerate(accumulate(chances, initial=1.0))
+        ]
+
+    def _values(self, *alternatives: Sequence[Way]) -> list[list[float]]:
+        """What each way of each alternative is worth.
+
+        A text gets worse, too: what was usual must not make the best there is now look poor.
+        """
+        here = max(t / s for ways in alternatives for t, s in ways)
+        rate = min(self._rate, max(here, 1.0 / self._plain))
+        return [[t - rate * s for t, s in ways] for ways in alternatives]
+
+    def _worth_feeding(self, layer: Sequence[Open]) -> int:
+        """How many of `layer`, one at least, bring more than feeding them along takes."""
+        price = self._rate * (self._costs.draft_read + self._slope)
+        return max(1, sum(reach * (1.0 - known) * self._usual[0] > price for reach, known in layer))
+
+    def _step(self, nodes: int, *, first: bool) -> float:
+        """Seconds of a pass of the draft over `nodes` nodes; the first takes in what it missed."""
+        costs = self._costs
+        before = costs.draft_catch_up + costs.reading(self._missed) if first else 0.0
+        return costs.draft_step + (nodes - 1) * costs.draft_read + before
+
+    def _drawing(self, k: int) -> float:
+        return self._costs.drafting(k) + (self._costs.reading(self._missed) if k else 0.0)
+
+    def _affordable(self, most: int, drafting: float) -> int:
+        """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
+        beside = self._loss(0) + self._costs.recovery * (not self._n) - self._costs.passes[0]
+        bearable = self._budget.ahead - drafting - beside
+        return min(most, max(0, bisect_right(self._costs.passes, bearable) - 1))
+
+    def _loss(self, n: int) -> float:
+        """Seconds behind plain decoding if all n are rejected, and its width returned to."""
+        return self._cycle(n, 1.0) + self._costs.rebuild - self._plain
+
+    def _change(self, n: int) -> float:
+        """Seconds of a change of width to n nodes, and what plain steps will lose by it."""
+        recovery = self._costs.recovery if n and not self._n else 0.0
+        return (self._costs.rebuild if n != self._n else 0.0) + recovery
+
+    def _cycle(self, n: int, tokens: float, lasts: float = 1.0) -> float:
+        """Seconds of a cycle with n nodes, but for drafting; of a change of width a share."""
+        return self._costs.passes[n] + self._change(n) / lasts + tokens * self._costs.row
+
+
+def _never_pays(costs: Costs, margin: float, most: int) -> bool:
+    """Would no draft of up to `most` tokens pay even if all were accepted?
+
+    Args:
+        margin: cycles are taken to be so many times as cheap.
+    """
+    plain = costs.cycle(0, changed=False)
+    return all(
+        margin * (k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, most + 1)
+    )
