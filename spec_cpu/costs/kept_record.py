@@ -32,14 +32,9 @@ class KeptRecord:
             anew: begin with an empty one.
         """
         self._path = path
-        self._brought: dict[str, list[float]] = {}  # tokens, steps, steps saved for a try
-        if anew:
-            return
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if 0 <= time.time() - record["written"] < defaults.COSTS_AGE:
-                found = {name: [float(x) for x in one] for name, one in record["brought"].items()}
-                self._brought = {name: one for name, one in found.items() if len(one) == 3}
+        self._anew = anew
+        self._brought = {} if anew else _read(path)  # tokens, steps, steps saved for a try
+        self._changed: set[str] = set()
 
     def pays(self, name: str) -> bool:
         """Did the drafts of `name` pay, or is that not known yet?"""
@@ -60,14 +55,21 @@ class KeptRecord:
         tokens, steps = before[0] + tokens, before[1] + steps
         share = min(1.0, _MOST / max(tokens, 1.0))
         self._brought[name] = [tokens * share, steps * share, 0.0]
+        self._changed.add(name)
 
     def left_out(self, name: str, tokens: int) -> None:
         """So many tokens were decoded without it."""
         self._of(name)[2] += _SHARE * tokens
+        self._changed.add(name)
 
     def write(self) -> None:
-        """Keep it, if that is possible: without it the next session finds out again."""
-        record = {"written": time.time(), "brought": self._brought}
+        """Keep what changed, if that is possible: else the next session finds out again.
+
+        What others wrote meanwhile of other drafters stays.
+        """
+        others = {} if self._anew else _read(self._path)
+        changed = {name: self._brought[name] for name in self._changed}
+        record = {"written": time.time(), "brought": {**others, **changed}}
         temporary = self._path.with_suffix(f".{os.getpid()}.part")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,3 +81,13 @@ class KeptRecord:
 
     def _of(self, name: str) -> list[float]:
         return self._brought.setdefault(name, [0.0, 0.0, 0.0])
+
+
+def _read(path: Path) -> dict[str, list[float]]:
+    """What is kept at `path`; nothing if that is damaged, old or missing."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if 0 <= time.time() - record["written"] < defaults.COSTS_AGE:
+            found = {name: [float(x) for x in one] for name, one in record["brought"].items()}
+            return {name: one for name, one in found.items() if len(one) == 3}
+    return {}

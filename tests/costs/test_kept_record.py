@@ -86,6 +86,18 @@ def test_it_is_kept_and_what_is_damaged_is_empty(path: Path, damage: str) -> Non
     assert KeptRecord(path).due("model")
 
 
+def test_what_others_wrote_of_other_drafters_stays(path: Path) -> None:
+    greedy, sampled = KeptRecord(path), KeptRecord(path)
+    assert sampled.due("greedy"), "nothing is known of it here, and nothing is said of it"
+    greedy.took_part("greedy", 400, 800)
+    greedy.write()
+    sampled.took_part("sampled", 400, 800)
+    sampled.write()
+    kept = KeptRecord(path)
+    assert not kept.due("greedy")
+    assert not kept.due("sampled")
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     KeptRecord(tmp_path / "file" / "one.json").write()
