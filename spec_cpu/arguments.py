@@ -41,11 +41,11 @@ REAL = Kind(
 FUNCTION = Kind("a function", callable)
 
 
-def check_prompt(prompt: str) -> None:
-    """Raise UsageError unless `prompt` is text, and not blank."""
+def check_prompt(prompt: str, advice: str = "give some text") -> None:
+    """Raise UsageError unless `prompt` is text, and not blank; `advice`: what to do then."""
     TEXT.check(prompt=prompt)
     if not prompt.strip():
-        raise UsageError("the prompt is empty: give some text")
+        raise UsageError(f"the prompt is empty: {advice}")
 
 
 def check_seed(seed: int | None) -> None:

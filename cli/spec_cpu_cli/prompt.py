@@ -28,7 +28,7 @@ def read_prompt(argument: str | None, files: Sequence[Path]) -> str:
             raise UsageError("no prompt: give it as an argument, with --file, or piped in")
         parts = [_read(Path(_STDIN))]
     prompt = "\n\n".join(parts)
-    check_prompt(prompt)
+    check_prompt(prompt, "give some text, --file, or standard input")
     return prompt
 
 

@@ -74,7 +74,9 @@ def test_a_sweep_beside_auto(bench: Bench, capsys: pytest.CaptureFixture[str]) -
     assert [point["k"] for point in report["sweep"]] == [2, 3, 4]
     for point in report["sweep"]:
         assert {"low", "median", "high"} == point["speedup"].keys()
-        assert min(point["predicted"], point["textbook"], point["tokens_per_cycle"]) > 0
+        assert point["tokens_per_cycle"] > 0
+        for said in (point["predicted"], point["textbook"]):
+            assert said is None or said > 0, "None where the times of so short a run say nothing"
         assert 0 <= point["alpha"] <= 1
 
 
@@ -85,7 +87,8 @@ def test_trees(bench: Bench, capsys: pytest.CaptureFixture[str], temperature: fl
     report = json.loads(capsys.readouterr().out)
     assert report["settings"]["shape"] == "tree"
     for point in report["sweep"]:
-        assert min(point["predicted"], point["textbook"]) > 0
+        for said in (point["predicted"], point["textbook"]):
+            assert said is None or said > 0, "None where the times of so short a run say nothing"
         assert point["tokens_per_cycle"] <= point["k"] + 1
 
 
