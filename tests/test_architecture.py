@@ -19,9 +19,6 @@ LIBRARY = Path(spec_cpu.__file__).parent
 COMMAND_LINE = Path(spec_cpu_cli.__file__).parent
 Arrow = tuple[str, str]
 
-KNOWN: tuple[Arrow, ...] = ()
-"""Arrows that should not be there, and are still: nothing else may be added to these."""
-
 
 def modules(folder: Path) -> Iterator[tuple[str, ast.Module]]:
     """The modules below `folder`, by their names as they are imported."""
@@ -59,14 +56,10 @@ def within(module: str, room: str) -> bool:
     return module == room or module.startswith(f"{room}.")
 
 
-def known(arrow: Arrow) -> bool:
-    return any(within(arrow[0], start) and within(arrow[1], end) for start, end in KNOWN)
-
-
 def test_rooms_make_no_circle() -> None:
     rooms: defaultdict[str, set[str]] = defaultdict(set)
     for start, end in arrows():
-        if not known((start, end)) and (room := start.split(".")[0]) != end.split(".")[0]:
+        if (room := start.split(".")[0]) != end.split(".")[0]:
             rooms[room].add(end.split(".")[0])
     assert len(rooms) > 10, "this looks at nothing"
     try:
@@ -83,7 +76,6 @@ def test_drafting_and_the_cycle_know_nothing_of_what_is_built_upon_them() -> Non
         for arrow in sorted(arrows())
         if arrow[0].split(".")[0] in ("draft", "cycle")
         and any(within(arrow[1], room) for room in above)
-        and not known(arrow)
     ]
     assert forbidden == []
 
@@ -149,11 +141,3 @@ def test_each_room_says_what_it_holds_and_the_architecture_page_names_it() -> No
         said = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8")))
         assert said, f"{init} says nothing"
         assert f"{init.parent.name}/" in page, f"{init.parent.name}/ is not on the page"
-
-
-def test_exceptions_are_still_needed() -> None:
-    assert [
-        one
-        for one in KNOWN
-        if not any(within(a, one[0]) and within(b, one[1]) for a, b in arrows())
-    ] == []
