@@ -10,6 +10,7 @@ MAX_TREE_NODES = 24  # likewise, where drafts are trees
 MAX_DRAFT_TOKENS = 64
 TREE_PATHS = 8  # from the root of a tree to its leaves
 MAX_LOOKUP_BYTES = 16 * 2**20  # of one reference text
+MEMORY_TOKENS = 2**17  # of earlier texts that are kept to draft from
 MAX_TOKENS = 512
 CONTEXT = 4096
 BATCH = 512  # prompt tokens a pass

@@ -43,5 +43,9 @@ class CatalogError(SpecCpuError):
     """A catalogue entry is malformed, or its source could not be fetched or checked."""
 
 
+class MemoryFileError(UsageError):
+    """A file cannot be the memory of what was learnt of a target: another kind, another target."""
+
+
 class VocabularyMismatchError(ModelError):
     """Draft and target do not share a vocabulary, so their tokens mean different text."""

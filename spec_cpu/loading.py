@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -27,6 +27,7 @@ from spec_cpu.choice import choose_models
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Shape, Source
 from spec_cpu.draft.load import head_drafter, model_drafters
+from spec_cpu.draft.memory import Memory, MemoryTarget
 from spec_cpu.draft.names import Drafts
 from spec_cpu.draft.ngram import NgramSource
 from spec_cpu.draft.recycled import RecycledSource
@@ -67,6 +68,7 @@ def load(
     seed: int | None = None,
     system: str | None = None,
     lookup: str | Path | Iterable[str | Path] | None = (),
+    memory: str | Path | None = None,
     kernels: str = defaults.KERNELS,
     recalibrate: bool = False,
     progress: Progress | None = None,
@@ -97,6 +99,10 @@ def load(
         system: a system turn that conversations begin with.
         lookup: files of text (or one) for the draft "ngram" to look things up in, too; only with
             that.
+        memory: a file in which what was learnt from the texts of this session is kept for later
+            ones with this target: they draft from it (`close` writes it). It holds what was said.
+            Only with the draft "ngram". Answers with a seed do not draft from it, unless they are
+            not `repeatable`.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
         recalibrate: measure what passes cost here, even if it is known from before.
@@ -109,7 +115,7 @@ def load(
             made for another target.
         ContextError: not enough memory.
     """
-    FILE.check(optional=True, target=target)
+    FILE.check(optional=True, target=target, memory=memory)
     TEXT.check(optional=True, pair=pair)
     _DRAFT.check(draft=draft)
     SAMPLING.check(optional=True, sampling=sampling)
@@ -126,6 +132,8 @@ def load(
     lookup = paths("lookup", lookup)
     if lookup and not drafts.ngram:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
+    if memory is not None and not drafts.ngram:
+        raise UsageError(f"a `memory` to draft from needs the draft {defaults.NGRAM}")
     start = perf_counter()
     notices: list[str] = []
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
@@ -133,6 +141,7 @@ def load(
         model = undo.enter_context(_load_model(choice.target, "target", chosen, progress))
         sampling.check_tokens(model.vocab.n, model.path.name)
         n_ctx = _context_size(model, ctx, notices)
+        remembered = None if memory is None else _memory(memory, model, seed, notices)
         references = read_references(lookup, model.vocab, notices)
         drafts = _usable(Drafts() if k == 0 else drafts, model, notices)
         drawn: Shape = _shape(shape, sampling)
@@ -151,9 +160,7 @@ def load(
         )
         drafters: list[Source] = []
         if drafts.ngram:
-            drafters.append(NgramSource(references))
-            if model.info.bytes >= _RECYCLED_FROM:
-                drafters.append(RecycledSource(model.vocab.n, chosen.row_ops))
+            drafters += _lookups(references, model, chosen, remembers=remembered is not None)
         if head is not None:
             drafters.append(head_drafter(head, context, draft_ctx, drawn, notices))
         elif path is not None:
@@ -161,11 +168,11 @@ def load(
             drafters += model_drafters(
                 small, context, draft_ctx, drawn, notices, alone=not drafts.ngram
             )
+        notice = None if remembered is None else remembered.restore(drafters)
         undo.pop_all()
     if choice.notice and drafters:
         notices.insert(0, choice.notice)
-    if chosen.notice:
-        notices.append(chosen.notice)
+    notices += [each for each in (notice, chosen.notice) if each]
     return Session(
         model,
         context,
@@ -179,7 +186,29 @@ def load(
         notices=notices,
         load_seconds=perf_counter() - start,
         recalibrate=recalibrate,
+        memory=remembered,
     )
+
+
+def _lookups(
+    references: Sequence[Sequence[int]], model: Model, kernels: Kernels, *, remembers: bool
+) -> list[Source]:
+    """The sources that take no passes."""
+    kept = defaults.MEMORY_TOKENS if remembers else 0
+    ngram = NgramSource(references, kept=kept)
+    if model.info.bytes < _RECYCLED_FROM:
+        return [ngram]
+    return [ngram, RecycledSource(model.vocab.n, kernels.row_ops)]
+
+
+def _memory(path: str | Path, target: Model, seed: int | None, notices: list[str]) -> Memory:
+    if seed is not None:
+        notices.append(
+            "with a seed nothing is drafted from the memory, so that the same seed gives the same "
+            "text: what is said is kept there all the same"
+        )
+    name, n_vocab = target.info.name, target.vocab.n
+    return Memory(expanded(Path(path)), MemoryTarget(name, target.fingerprint, n_vocab))
 
 
 def _threads(asked: int | None, seed: int | None) -> int | None:

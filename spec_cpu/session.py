@@ -24,6 +24,7 @@ from spec_cpu.cycle.drafting import Drafting
 from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Shape, Source
+from spec_cpu.draft.memory import Memory
 from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
@@ -73,6 +74,7 @@ class Session:
         notices: Sequence[str] = (),
         load_seconds: float = 0.0,
         recalibrate: bool = False,
+        memory: Memory | None = None,
     ) -> None:
         self.target = target
         self.drafters = list(drafters)
@@ -90,6 +92,8 @@ class Session:
         self._turns = Turns(self._free)
         self._open: Answer | None = None
         self._context = context
+        self._memory = memory
+        self._unsaved: Memory | None = None  # once there is something to save
         self._sampling = sampling
         self._row_ops = row_ops
         self._seed = seed
@@ -125,7 +129,7 @@ class Session:
         return self._turns.closed
 
     def close(self) -> None:
-        """Free models and caches, once the step that is under way is done.
+        """Free models and caches, once the step that is under way is done; write the memory.
 
         An answer that is under way ends: asked for its next step it raises `UsageError`. A second
         call does nothing.
@@ -133,10 +137,15 @@ class Session:
         self._turns.close()
 
     def _free(self) -> None:
-        for drafter in self.drafters:
-            drafter.close()
-        self._context.close()
-        self.target.close()
+        unsaved, self._unsaved = self._unsaved, None
+        try:
+            if unsaved is not None:
+                self._notify(unsaved.save(self.drafters))
+        finally:
+            for drafter in self.drafters:
+                drafter.close()
+            self._context.close()
+            self.target.close()
 
     def __repr__(self) -> str:
         """The models, and how full the context is."""
@@ -382,6 +391,7 @@ class Session:
         """Bring the caches to the prompt without its last token."""
         start = perf_counter()
         known = read_prompt(self._sequence, tokens, drafters, progress)
+        self._unsaved = self._memory
         seconds = perf_counter() - start
         for stats in (self.stats, self.total):
             stats.prompt_tokens += len(tokens)

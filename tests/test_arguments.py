@@ -30,6 +30,7 @@ TAKES: dict[str, tuple[type, ...]] = {
     "kernels": (str,),
     "stop": (str,),
     "lookup": (str,),
+    "memory": (str,),
     "pair": (str,),
     "raw": (bool,),
     "repeatable": (bool,),

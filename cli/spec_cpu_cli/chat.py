@@ -14,6 +14,7 @@ from spec_cpu_cli.prompt import is_text
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
+    from spec_cpu.choice import ModelChoice
     from spec_cpu.session import Session
     from spec_cpu_cli.answer import Generate
 
@@ -37,15 +38,16 @@ def chat(
     """
     from spec_cpu_cli.answer import say
 
-    quiet = models.quiet
+    choice, quiet = models.choice, models.quiet
     check_stops(answer.stop)
     session = opt.open_session(
-        models.choice,
+        choice,
         models,
         drafting,
         sampling.params,
         seed=sampling.seed,
         system=answer.system,
+        memory=_memory(answer.memory, choice, sampling.seed),
     )
     with session:
         said = 0 if quiet else say(session)
@@ -59,6 +61,15 @@ def chat(
             elif line:
                 _reply(session, line, answer, quiet=quiet)
                 said = said if quiet else say(session, said)
+    if not quiet:
+        say(session, said)  # of the memory, which was written now
+
+
+def _memory(memory: str | None, choice: ModelChoice, seed: int | None) -> str:
+    """The memory that is asked for, or the default: a seed alone says what is answered."""
+    if memory is not None:
+        return memory
+    return opt.MEMORY_ON if choice.drafts.ngram and seed is None else opt.MEMORY_OFF
 
 
 def _ask(quiet: bool) -> str | None:

@@ -13,7 +13,7 @@ import typer
 
 from spec_cpu import __version__
 from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu_cli import bench, chat, kernels, models, plan, run, train
+from spec_cpu_cli import bench, chat, kernels, memory, models, plan, run, train
 from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import EXIT_CODE
 from spec_cpu_cli.options import help_alone
@@ -36,6 +36,7 @@ app.command()(bench.bench)
 app.command()(train.train)
 app.add_typer(models.app, name="models")
 app.add_typer(kernels.app, name="kernels")
+app.add_typer(memory.app, name="memory")
 
 
 def _version(show: bool) -> None:

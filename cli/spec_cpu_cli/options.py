@@ -34,6 +34,7 @@ def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
 
 
 _MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
+MEMORY_ON, MEMORY_OFF = "on", "off"
 
 Threads = Annotated[
     int | None,
@@ -273,6 +274,17 @@ class AnswerOptions:
             "--ignore-eos", help="Go on where the model would stop, but for what --stop names."
         ),
     ] = False
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="FILE|on|off",
+            help="Keep what is said for `--draft ngram` to draft from in later runs: in a file, or "
+            "in the target's own one (`on`; see `spec-cpu memory`).",
+            show_default="off; in chat on, unless there is a --seed",
+            rich_help_panel=_DRAFTING,
+        ),
+    ] = None
     color: Annotated[
         bool,
         typer.Option(
@@ -301,10 +313,13 @@ def open_session(
     *,
     seed: int | None = None,
     system: str | None = None,
+    memory: str | None = None,
 ) -> Session:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     if drafting.lookup and not choice.drafts.ngram:
         raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
+    if memory not in (None, MEMORY_OFF) and not choice.drafts.ngram:
+        raise UsageError(f"--memory needs --draft {defaults.NGRAM}")
     from spec_cpu.llama import log
     from spec_cpu.loading import load
     from spec_cpu.models.fetch import resolve
@@ -333,6 +348,7 @@ def open_session(
             seed=seed,
             system=system,
             lookup=drafting.lookup or (),
+            memory=_memory_file(memory, target),
             recalibrate=models.recalibrate,
             progress=interrupt.checked(report),
         )
@@ -340,6 +356,17 @@ def open_session(
     if choice.notice and session.drafters:
         session.notices.insert(0, choice.notice)
     return session
+
+
+def _memory_file(memory: str | None, target: Path) -> Path | None:
+    from spec_cpu.draft.memory import memory_file
+    from spec_cpu.llama.model import Model
+
+    if memory is None or memory == MEMORY_OFF:
+        return None
+    if memory == MEMORY_ON:
+        return memory_file(Model.fingerprint_of(target))
+    return expanded(Path(memory))
 
 
 def _leave(reason: str) -> None:

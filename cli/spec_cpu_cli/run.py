@@ -62,7 +62,13 @@ def run(
     choice, params = models.choice, sampling.params
     text = read_prompt(prompt, file or [])
     session = opt.open_session(
-        choice, models, drafting, params, seed=sampling.seed, system=answer.system
+        choice,
+        models,
+        drafting,
+        params,
+        seed=sampling.seed,
+        system=answer.system,
+        memory=answer.memory,
     )
     generate = partial(
         session.generate,
@@ -91,6 +97,10 @@ def run(
                 session.stats, session.why_plain, session.shape, exact=session.exact
             )
             print_summary(lines)
+        said = len(session.notices)
+        session.close()
+        if not quiet:
+            say(session, said)  # of the memory, which was written now
         if session.finish == "interrupted":
             raise typer.Exit(EXIT_CODE)
 

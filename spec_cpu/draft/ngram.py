@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spec_cpu import defaults
 from spec_cpu.draft.base import Follows, Path, Scored
-from spec_cpu.draft.suffix_index import LONGEST, SuffixIndex
+from spec_cpu.draft.suffix_index import LONGEST
+from spec_cpu.draft.texts import Texts
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -19,8 +23,9 @@ class NgramSource:
     """What followed the longest end of the text that occurred before.
 
     It looks through reference texts, if any are given, and the whole of the text that is being
-    written: the prompt, with the turns before it, and the answer. A node that no occurrence leads
-    to, since another source proposed it, is looked up anew, as the end of a text.
+    written: the prompt, with the turns before it, and the answer; perhaps earlier texts. A node
+    that no occurrence leads to, since another source proposed it, is looked up anew, as the end of
+    a text.
 
     Prompt lookup (Saxena 2023), with the chances of a model of partial matches (Cleary and Witten
     1984, "Data Compression Using Adaptive Coding and Partial String Matching"): the share of a
@@ -33,13 +38,14 @@ class NgramSource:
     sequence: KVSequence | None = None
     window: int | None = None
 
-    def __init__(self, references: Iterable[Sequence[int]] = ()) -> None:
-        """Look things up in `references`, too."""
-        self._index = SuffixIndex()
-        for reference in references:
-            self._index.extend(reference)
-            self._index.separate()
-        self._start = len(self._index)  # of the text, in the index
+    def __init__(self, references: Iterable[Sequence[int]] = (), *, kept: int = 0) -> None:
+        """Look things up in `references`, too.
+
+        Args:
+            kept: tokens of earlier texts to look things up in as well, see `Texts`.
+        """
+        self._texts = Texts(references, kept=kept)
+        self._index = self._texts.index
         self._found: dict[Path, _Occurrences] = {}  # of this cycle
 
     def lacks(self, prompt: Sequence[int]) -> int:
@@ -54,9 +60,7 @@ class NgramSource:
         features: Rows | None = None,
     ) -> None:
         """Take up `prompt` in place of the last text; what both begin with is not read again."""
-        shared = self._index.shared_prefix(self._start, prompt)
-        self._index.truncate(self._start + shared)
-        self._index.extend(prompt[shared:])
+        self._texts.begin(prompt)
         self._found = {}
 
     def follows(self, path: Path) -> Follows:
@@ -81,7 +85,16 @@ class NgramSource:
         self._found = {}
 
     def forget(self) -> None:
-        """Of other texts it keeps nothing but the references."""
+        """Look things up in the references and the texts to come alone."""
+        self._texts.forget()
+
+    def state(self) -> Mapping[str, NDArray[np.int32]]:
+        """The texts, for a later run."""
+        return self._texts.state()
+
+    def restore(self, state: Mapping[str, NDArray[np.int32]]) -> None:
+        """Look things up in the texts of an earlier run, too. Errors: as `Texts.restore`."""
+        self._texts.restore(state)
 
     def close(self) -> None:
         """It holds nothing but memory."""
@@ -102,7 +115,10 @@ class NgramSource:
         if not matches:
             return None
         longest = max(match.length for match in matches)
-        places = [(match.end + 1, _SHORTER ** (longest - match.length)) for match in matches]
+        places = [
+            (match.end + 1, self._texts.weight(match.end) * _SHORTER ** (longest - match.length))
+            for match in matches
+        ]
         return _Occurrences(places, longest)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 ORDERS = (2, 4, 8)  # lengths of the runs of tokens that are looked up
 LONGEST = 16  # tokens that a match is followed back, at most
 _CANDIDATES = 8  # the latest occurrences that are looked at
-_BREAK = -1  # between texts: no match crosses it
+BREAK = -1  # between texts: no match crosses it
 _FEW = 32  # so many tokens are added one by one
 _SMALLEST = 10  # bits of a table
 
@@ -47,7 +47,7 @@ class SuffixIndex:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def extend(self, tokens: Sequence[int]) -> None:
+    def extend(self, tokens: Sequence[int] | NDArray[np.int32]) -> None:
         """Add `tokens` at the end."""
         if len(tokens) > _FEW or len(self) + len(tokens) > 1 << self._bits:
             self._extend_many(tokens)
@@ -57,7 +57,7 @@ class SuffixIndex:
 
     def separate(self) -> None:
         """What follows is another text."""
-        self._append(_BREAK)
+        self._append(BREAK)
 
     def truncate(self, n: int) -> None:
         """Forget all but the first `n` tokens."""
@@ -113,7 +113,7 @@ class SuffixIndex:
         recent = [*after[-LONGEST:]][::-1]
         if len(recent) < LONGEST:
             recent += self.tokens[-(LONGEST - len(recent)) :][::-1]
-        return recent[: recent.index(_BREAK)] if _BREAK in recent else recent
+        return recent[: recent.index(BREAK)] if BREAK in recent else recent
 
     def _length(self, end: int, recent: Sequence[int]) -> int:
         tokens = self.tokens
@@ -147,7 +147,7 @@ class SuffixIndex:
             before.append(latest[bucket])
             latest[bucket] = last
 
-    def _extend_many(self, tokens: Sequence[int]) -> None:
+    def _extend_many(self, tokens: Sequence[int] | NDArray[np.int32]) -> None:
         start = len(self)
         self.tokens.frombytes(np.asarray(tokens, np.int32).tobytes())
         if len(self) > 1 << self._bits:

@@ -188,3 +188,13 @@ def calls(function: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return sum(event.endswith("call") for event in events)
+
+
+def test_what_is_forgotten_decides_nothing() -> None:
+    learnt, new = NgramSource([[1, 2, 3, 4, 9]], kept=100), NgramSource([[1, 2, 3, 4, 9]])
+    learnt.begin([*range(20, 50), 1, 2, 3, 4, 5, 1, 2, 3, 4, 5])
+    learnt.forget()
+    for source in (learnt, new):
+        source.begin([*range(20, 40), 1, 2, 3, 4])
+    assert propose(learnt).tokens == propose(new).tokens == [9]
+    assert propose(learnt).confidence == propose(new).confidence
