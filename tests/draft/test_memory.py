@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from spec_cpu.cycle.calibration import Calibration
 from spec_cpu.cycle.growth import Growth
 from spec_cpu.draft import memory as memory_module
+from spec_cpu.draft.base import Scored
 from spec_cpu.draft.memory import (
     DamagedError,
     Learnt,
@@ -27,7 +28,9 @@ from spec_cpu.draft.memory import (
     write_memory,
 )
 from spec_cpu.draft.ngram import NgramSource
+from spec_cpu.draft.recycled import RecycledSource
 from spec_cpu.errors import MemoryFileError
+from spec_cpu.sampling.logits import NumpyRowOps
 
 TARGET = MemoryTarget("A model", "0123", n_vocab=100_000)
 KEPT = 500
@@ -148,6 +151,25 @@ def test_what_another_kind_of_source_learnt_stays(path: Path) -> None:
     assert np.array_equal(kept.states["other"]["row"], row)
     assert kept.states["other"]["sure"].dtype == np.float16
     assert found(path, text(1)) == [True]
+
+
+def test_two_runs_at_once_lose_no_row_of_the_table(path: Path) -> None:
+    """Of a token that both had rows of, that of the later one."""
+    runs: list[tuple[Memory, RecycledSource]] = []
+    for n in range(3):
+        runs.append((Memory(path, TARGET), RecycledSource(40, NumpyRowOps())))
+        memory, table = runs[-1]
+        assert memory.restore([table]) is None
+        logits = np.random.default_rng(n).standard_normal((2, 40)).astype(np.float32)
+        table.commit([1], Scored([n, 30], logits))
+    for memory, table in runs:
+        assert memory.save([table, NgramSource(kept=KEPT)]) is None
+    later = RecycledSource(40, NumpyRowOps())
+    assert Memory(path, TARGET).restore([later]) is None
+    assert [later.follows((n,)) for n in range(3)] == [
+        table.follows((n,)) for n, (_, table) in enumerate(runs)
+    ]
+    assert later.follows((30,)) == runs[-1][1].follows((30,))
 
 
 def test_what_is_removed_during_a_run_does_not_come_back(path: Path) -> None:
