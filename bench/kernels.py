@@ -1,15 +1,17 @@
 """The verify kernels against stock ones: time of a pass, by format and width.
 
     python bench/kernels.py MODEL.gguf [--formats Q4_0,Q4_K_M,...] [--rounds N] [--isa avx2]
-        [--stock-python PYTHON] [--total-variation]
+        [--stock-python PYTHON] [--ik LLAMA_BENCH] [--total-variation]
 
 MODEL.gguf is quantized to each format (in a temporary folder, or kept in --keep DIR). Each file is
 opened by two processes, one with stock kernels that never loads ours, one with ours, and passes of
 both are timed in turn (A B A B) at a depth of 128 tokens. A ratio is the median over the pairs,
 V(n) that of ours over n tokens in those over one. --isa chooses a lesser instruction set for ours;
---stock-python is an interpreter whose llama-cpp-python is built for the same one. --total-variation
-also compares the distributions that both give for the next token along real prompts, beside what
-stock differs from itself with and without flash attention.
+--stock-python is an interpreter whose llama-cpp-python is built for the same one. --ik is
+ik_llama.cpp's llama-bench, with repacked weights, which runs before, amid and after these passes and
+has no tokens before its own; ours over it are medians. --total-variation also compares the
+distributions that both give for the next token along real prompts, beside what stock differs from
+itself with and without flash attention.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
@@ -45,6 +48,7 @@ PROMPT = 256
 DEPTH = 128
 PROMPTS = Path(__file__).parent / "prompts.jsonl"
 TV_PROMPTS = 20
+HALVES = 2  # of the rounds: a disturbance hits all widths a little
 PAUSE = 0.02  # seconds between passes, in which the threads of the other side go to sleep
 
 
@@ -56,6 +60,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for the quantized files")
     parser.add_argument("--isa", help="instruction set of our kernels; default: the best here")
     parser.add_argument("--stock-python", default=sys.executable, metavar="PYTHON")
+    parser.add_argument("--ik", metavar="LLAMA_BENCH", help="of ik_llama.cpp")
     parser.add_argument("--total-variation", action="store_true")
     parser.add_argument("--answer", choices=("stock", "ours"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -69,6 +74,7 @@ def compare(arguments: argparse.Namespace) -> None:
     print(f"{arguments.model.name}, {hardware.processor()}, {arguments.isa or 'its best set'}\n")
     header = ["format", *(f"{n} tokens" for n in WIDTHS), f"prompt of {PROMPT}"]
     header += [*(f"V({n})" for n in WIDTHS[1:]), "GB/s at 1", "GMAC/s at 8"]
+    header += [f"{n} over ik" for n in (*WIDTHS, PROMPT)] * bool(arguments.ik)
     header += ["TV", "TV of stock"] * arguments.total_variation
     print_row(header)
     print_row(["---"] * len(header))
@@ -79,7 +85,8 @@ def compare(arguments: argparse.Namespace) -> None:
                 Side(file, "stock", arguments.stock_python) as stock,
                 Side(file, "ours", sys.executable, arguments.isa) as ours,
             ):
-                row = timing_row(stock, ours, arguments.rounds)
+                ik = IkBench(arguments.ik, file) if arguments.ik else None
+                row = timing_row(stock, ours, ik, arguments.rounds)
                 if arguments.total_variation:
                     row += total_variations(stock, ours)
             print_row([name, *row])
@@ -170,35 +177,67 @@ def pass_seconds(sequence: KVSequence, n: int) -> float:
     return taken
 
 
+class IkBench:
+    """ik_llama.cpp's llama-bench: a process a call, so that no thread of its is there otherwise."""
+
+    def __init__(self, program: str, file: Path) -> None:
+        prompts = ",".join(str(n) for n in (*WIDTHS[1:], PROMPT))
+        threads = str(machine.threads(None))
+        self._command = [program, "-m", str(file), "-rtr", "1", "-mmp", "0", "-t", threads]
+        self._command += ["-p", prompts, "-n", "16", "-r", "2", "-o", "json"]
+        self.seconds: dict[int, list[float]] = {n: [] for n in (*WIDTHS, PROMPT)}
+
+    def run(self) -> None:
+        done = subprocess.run(self._command, stdout=subprocess.PIPE, check=True)
+        for test in json.loads(done.stdout):
+            generated = test["n_gen"]  # one by one, or else a prompt is read in one pass
+            taken = self.seconds[1 if generated else test["n_prompt"]]
+            taken += [ns / max(1, generated) / 1e9 for ns in test["samples_ns"]]
+
+
 # ---- times -------------------------------------------------------------------------------------
 
 
-def pairs_of_seconds(
-    stock: Side, ours: Side, n: int, rounds: int
-) -> tuple[list[float], list[float]]:
-    """Of passes over n tokens, in turn; a round more warms up."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds + 1):
-        for side, taken in zip((stock, ours), times, strict=True):
+Times = dict[int, list[float]]  # seconds of passes, by their tokens
+
+
+def add_passes(sides: Sequence[tuple[Side, Times]], n: int, rounds: int) -> None:
+    """Time passes over n tokens, the sides in turn; a round before warms up."""
+    for i in range(rounds + 1):
+        for side, times in sides:
             sleep(PAUSE)
-            taken.append(side.ask("seconds", n))
-    return times[0][1:], times[1][1:]
+            taken = side.ask("seconds", n)
+            if i:
+                times[n].append(taken)
 
 
-def timing_row(stock_side: Side, our_side: Side, rounds: int) -> list[str]:
-    cells, best, median = [], {}, {}
-    for n in (*WIDTHS, PROMPT):
-        count = rounds if n < PROMPT else max(3, rounds // 3)
-        stock, ours = pairs_of_seconds(stock_side, our_side, n, count)
-        best[n], median[n] = min(ours), statistics.median(ours)
-        ratio = statistics.median(b / a for a, b in zip(stock, ours, strict=True))
-        cells.append(f"{ratio:.2f} ({1e3 * min(stock):.1f} → {1e3 * best[n]:.1f} ms)")
-    return [
-        *cells,
+def timing_row(stock_side: Side, our_side: Side, ik: IkBench | None, rounds: int) -> list[str]:
+    widths = (*WIDTHS, PROMPT)
+    stock: Times = {n: [] for n in widths}
+    ours: Times = {n: [] for n in widths}
+    for _ in range(HALVES):
+        if ik:
+            ik.run()
+        for n in widths:
+            count = rounds if n < PROMPT else max(3, rounds // 3)
+            add_passes([(stock_side, stock), (our_side, ours)], n, ceil(count / HALVES))
+    if ik:
+        ik.run()
+    best = {n: min(ours[n]) for n in widths}
+    median = {n: statistics.median(ours[n]) for n in widths}
+    cells = []
+    for n in widths:
+        ratio = statistics.median(b / a for a, b in zip(stock[n], ours[n], strict=True))
+        cells.append(f"{ratio:.2f} ({1e3 * min(stock[n]):.1f} → {1e3 * best[n]:.1f} ms)")
+    cells += [
         *(f"{median[n] / median[1]:.2f}" for n in WIDTHS[1:]),
         f"{our_side.info['bytes'] / best[1] / 1e9:.0f}",
         f"{8 * our_side.info['parameters'] / best[8] / 1e9:.0f}",
     ]
+    if ik:
+        of_ik = {n: statistics.median(ik.seconds[n]) for n in widths}
+        cells += [f"{median[n] / of_ik[n]:.2f} ({1e3 * of_ik[n]:.1f} ms)" for n in widths]
+    return cells
 
 
 # ---- distributions -----------------------------------------------------------------------------
