@@ -8,7 +8,7 @@ opened by two processes, one with stock kernels that never loads ours, one with 
 both are timed in turn (A B A B) at a depth of 128 tokens. A ratio is the median over the pairs,
 V(n) that of ours over n tokens in those over one. --isa chooses a lesser instruction set for ours;
 --stock-python is an interpreter whose llama-cpp-python is built for the same one. --ik is
-ik_llama.cpp's llama-bench, with repacked weights, which runs before, amid and after these passes and
+ik_llama.cpp's llama-bench, with repacked weights; it runs before, amid and after these passes, and
 has no tokens before its own; ours over it are medians. --total-variation also compares the
 distributions that both give for the next token along real prompts, beside what stock differs from
 itself with and without flash attention.
