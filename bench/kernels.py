@@ -8,8 +8,8 @@ opened by two processes, one with stock kernels that never loads ours, one with 
 both are timed in turn (A B A B) at a depth of 128 tokens. A ratio is the median over the pairs,
 V(n) that of ours over n tokens in those over one. --isa chooses a lesser instruction set for ours;
 --stock-python is an interpreter whose llama-cpp-python is built for the same one. --ik is
-ik_llama.cpp's llama-bench, with repacked weights; it runs before, amid and after these passes, and
-has no tokens before its own; ours over it are medians. --total-variation also compares the
+ik_llama.cpp's llama-bench, with repacked weights; it runs before and amid these passes, and has
+no tokens before its own; ours over it are medians. --total-variation also compares the
 distributions that both give for the next token along real prompts, beside what stock differs from
 itself with and without flash attention.
 """
@@ -202,12 +202,13 @@ Times = dict[int, list[float]]  # seconds of passes, by their tokens
 
 
 def add_passes(sides: Sequence[tuple[Side, Times]], n: int, rounds: int) -> None:
-    """Time passes over n tokens, the sides in turn; a round before warms up."""
-    for i in range(rounds + 1):
+    """Time passes over n tokens, the sides in turn; a round before warms up what takes no time."""
+    warm_up = int(n < PROMPT)
+    for i in range(warm_up + rounds):
         for side, times in sides:
             sleep(PAUSE)
             taken = side.ask("seconds", n)
-            if i:
+            if i >= warm_up:
                 times[n].append(taken)
 
 
@@ -221,8 +222,6 @@ def timing_row(stock_side: Side, our_side: Side, ik: IkBench | None, rounds: int
         for n in widths:
             count = rounds if n < PROMPT else max(3, rounds // 3)
             add_passes([(stock_side, stock), (our_side, ours)], n, ceil(count / HALVES))
-    if ik:
-        ik.run()
     best = {n: min(ours[n]) for n in widths}
     median = {n: statistics.median(ours[n]) for n in widths}
     cells = []
