@@ -182,7 +182,7 @@ class IkBench:
 
     def __init__(self, program: str, file: Path) -> None:
         prompts = ",".join(str(n) for n in (*WIDTHS[1:], PROMPT))
-        threads = str(machine.threads(None))
+        threads = str(hardware.threads(None))
         self._command = [program, "-m", str(file), "-rtr", "1", "-mmp", "0", "-t", threads]
         self._command += ["-p", prompts, "-n", "16", "-r", "2", "-o", "json"]
         self.seconds: dict[int, list[float]] = {n: [] for n in (*WIDTHS, PROMPT)}
