@@ -17,10 +17,6 @@ PROMPTS = [
     "Write a short poem about autumn.",
     "Translate to French: The cat sits on the table.",
     "What is 17 times 23? Explain each step.",
-    "Write a Python function that reverses a list.",
-    "Summarise the plot of Romeo and Juliet.",
-    "List five uses for a paper clip.",
-    "Explain how a bicycle stays upright.",
 ]
 
 
@@ -53,7 +49,7 @@ def test_a_target_writes_what_plain_decoding_writes(
                 accepted += session.stats.accepted
                 branched += session.stats.branched
         assert accepted > len(PROMPTS) * N / 4
-        assert (branched > 50) == (shape == "tree")
+        assert (branched > 25) == (shape == "tree")
         assert fast == plain
 
 

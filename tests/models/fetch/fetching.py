@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 
@@ -88,7 +89,8 @@ class Site:
         for key, value in self.headers.items():
             request.send_header(key, value)
         request.end_headers()
-        request.wfile.write(body if self.cut is None else body[: self.cut])
+        with suppress(ConnectionError):  # who asked may have left
+            request.wfile.write(body if self.cut is None else body[: self.cut])
 
     def start(self, request: BaseHTTPRequestHandler) -> int:
         asked = request.headers.get("Range")
