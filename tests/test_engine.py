@@ -274,6 +274,7 @@ def test_every_row_of_a_pass_is_that_of_single_steps(models: Path, dtype: tiny.D
     np.testing.assert_allclose(together, single, atol=0.03)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target_pad", "draft_pad"), [(5, 0), (0, 5), (9, 2)])
 def test_padded_vocabularies_are_exact(models: Path, target_pad: int, draft_pad: int) -> None:
     """Vocabularies of different sizes: q is 0 where only the target has a token."""

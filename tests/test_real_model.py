@@ -105,6 +105,7 @@ def test_the_same_seed_gives_the_same_text(default_path: Path, q4_0_path: Path) 
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_a_draft_of_the_same_file_is_always_accepted(q4_0_path: Path) -> None:
     with spec_cpu.load(q4_0_path, q4_0_path, sampling=GREEDY, k=3) as session:
         list(session.generate(PROMPTS[0], max_tokens=32))

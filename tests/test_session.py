@@ -26,6 +26,7 @@ def answer(session: Session, prompt: str = "hello", **how: Any) -> str:
     return "".join(step.text for step in session.generate(prompt, **{"max_tokens": 40, **how}))
 
 
+@pytest.mark.slow
 def test_the_public_api_in_four_lines(tiny_target: Path, tiny_draft: Path) -> None:
     with spec_cpu.load(target=tiny_target, draft=tiny_draft) as s:
         for step in s.generate("Why?", max_tokens=16):
@@ -143,6 +144,7 @@ def test_a_conversation_grows_and_is_reset(session: Session) -> None:
     assert session.messages == []
 
 
+@pytest.mark.slow
 def test_the_next_turn_reuses_the_cache(default_path: Path, q4_0_path: Path) -> None:
     with spec_cpu.load(default_path, q4_0_path, sampling=GREEDY) as session:
         answer(session, "Name a colour.", max_tokens=16)

@@ -157,6 +157,7 @@ CALLS: dict[str, Callable[[Session], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_during_a_step_other_threads_are_told_that_it_is_busy(
     session: Session, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, call: str
@@ -173,6 +174,7 @@ def test_during_a_step_other_threads_are_told_that_it_is_busy(
     CALLS[call](session)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
 def test_between_steps_as_well(session: Session, pool: ThreadPoolExecutor, call: str) -> None:
     """Rule: who is refused does not depend on the moment."""
@@ -307,6 +309,7 @@ def test_a_progress_callback_may_close_and_nothing_else(session: Session) -> Non
         _ = session._context.handle
 
 
+@pytest.mark.slow
 def test_measuring_breaks_an_answer_off(session: Session) -> None:
     steps = session.generate("hello", max_tokens=20, ignore_eos=True)
     next(steps)

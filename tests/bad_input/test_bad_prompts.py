@@ -111,6 +111,7 @@ def marked(models: Path) -> list[str]:
     return ["-m", str(path), "-n", "1", "-t", "1", "-q", "--json", "--seed", "1"]
 
 
+@pytest.mark.slow
 def test_marks_in_what_people_write_are_text_wherever_it_comes_from(
     call: Call, marked: list[str]
 ) -> None:

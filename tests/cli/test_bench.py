@@ -46,6 +46,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, asked: list[object]) -> Bench:
     return run
 
 
+@pytest.mark.slow
 def test_json(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("-k", 3, "--shape", "chain", "--json") == 0
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -67,6 +68,7 @@ def test_json(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert not {"sweep", "against"} & report.keys()
 
 
+@pytest.mark.slow
 def test_a_sweep_beside_auto(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("--sweep", "k=2..4", "--json") == 0
     report = json.loads(capsys.readouterr().out)

@@ -132,6 +132,7 @@ def test_a_last_line_without_a_newline_is_answered(program: Program, readable: M
     assert (done.code, len(done.text), done.err) == (0, 21, "")
 
 
+@pytest.mark.slow
 def test_without_a_draft_one_line_says_how_to_get_one(program: Program, readable: Models) -> None:
     done = _talk(program, *readable.alone, *SHORT, lines=["hi", "and then?"])
     assert done.err.count("--draft") == 1

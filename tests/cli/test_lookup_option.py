@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ASKED = ["--seed", "1", "--temp", "0", "-n", "40", "--ignore-eos", "why? why? why?"]
 
 
+@pytest.mark.slow
 def test_it_is_the_default_for_a_target_alone_and_says_so(cli: Program, readable: Models) -> None:
     alone = cli.answer(*readable.alone, *ASKED)
     named = cli.answer(*readable.alone, "--draft", "ngram", *ASKED)
@@ -58,6 +59,7 @@ def test_a_bad_file_is_one_line(
     assert "--lookup needs --draft ngram" in done.err
 
 
+@pytest.mark.slow
 def test_plan_measures_the_target_alone(cli: Program, readable: Models) -> None:
     done = cli("plan", *readable.alone[:4], "-d", "ngram", "--json", "--max-k", "3", "--depth", "8")
     assert done.code == 0
@@ -65,6 +67,7 @@ def test_plan_measures_the_target_alone(cli: Program, readable: Models) -> None:
     assert len(done.json["verify"]) >= 4
 
 
+@pytest.mark.slow
 def test_bench_compares_it_with_plain_decoding(
     cli: Program, readable: Models, tmp_path: Path
 ) -> None:

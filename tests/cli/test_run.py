@@ -33,6 +33,7 @@ def test_piped_output_is_the_text_and_nothing_else(
     assert "\x1b" not in done.err
 
 
+@pytest.mark.slow
 def test_text_that_is_not_ascii_comes_out_the_same(
     cli: Program, tiny_target: Path, tiny_draft: Path
 ) -> None:
@@ -224,6 +225,7 @@ def test_a_summary_follows_the_text(
     assert len(err.splitlines()) <= 6
 
 
+@pytest.mark.slow
 def test_without_a_draft_one_line_says_how_to_get_one(cli: Program, readable: Models) -> None:
     done = cli("run", *readable.alone, "-n", "5", "why?")
     hints = [line for line in done.err.splitlines() if "--draft" in line]

@@ -54,6 +54,7 @@ def test_what_is_no_list_of_drafts_is_one_line(
     assert len(done.err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_bench_shows_the_parts(cli: Program, readable: Models, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"category": "copy", "prompt": "abc abc abc abc"}\n')

@@ -100,6 +100,7 @@ def test_a_head_is_made_tried_and_used(train: Train, target: Path, tmp_path: Pat
         assert session.stats.drafted
 
 
+@pytest.mark.slow
 def test_medusa_heads_are_made_tried_and_used(train: Train, target: Path, tmp_path: Path) -> None:
     done = train(target, *SMALL, "--kind", "medusa", "--json", "--vocabulary", "50")
     assert done.code == 0, done.err
@@ -117,6 +118,7 @@ def test_medusa_heads_are_made_tried_and_used(train: Train, target: Path, tmp_pa
         assert session.stats.drafted
 
 
+@pytest.mark.slow
 def test_steps_alone_come_to_the_same(train: Train, target: Path, tmp_path: Path) -> None:
     whole = train(target, *SMALL, "--json", out=tmp_path / "whole.gguf")
     assert whole.code == 0, whole.err
@@ -156,6 +158,7 @@ def test_stopped_and_resumed_it_makes_the_same_head(
     assert (tmp_path / "h.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
 
+@pytest.mark.slow
 def test_prompts_of_ones_own(train: Train, target: Path, tmp_path: Path) -> None:
     prompts = tmp_path / "p.jsonl"
     lines = [{"prompt": text} for text in ("abc", "def", "ghi")]
@@ -166,12 +169,14 @@ def test_prompts_of_ones_own(train: Train, target: Path, tmp_path: Path) -> None
     assert "half on 2 prompts" in read_head(tmp_path / "h.gguf").label.card
 
 
+@pytest.mark.slow
 def test_hours_say_when_to_stop(train: Train, target: Path) -> None:
     done = train(target, "--hours", "0.0005", "--json")
     assert done.code == 0, done.err
     assert 1.0 <= done.json["epochs"] <= 40.0
 
 
+@pytest.mark.slow
 def test_a_table_for_people(train: Train, target: Path, tmp_path: Path) -> None:
     done = train(target, *SMALL)
     assert "acceptance by depth" in done.out
@@ -254,6 +259,7 @@ def test_a_torch_that_does_not_load_is_told(
     assert done.err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["data/shard-00001.npz", "held-out/shard-00000.npz", "data"])
 def test_what_is_gone_is_made_again(train: Train, target: Path, tmp_path: Path, gone: str) -> None:
     assert train(target, *SMALL, "--only", "generate").code == 0

@@ -114,6 +114,7 @@ def test_greedy_text_is_that_of_plain_decoding_and_the_cache_that_of_a_fresh_con
     np.testing.assert_allclose(used, fresh_logits(path, tokens), rtol=0, atol=0.5)
 
 
+@pytest.mark.slow
 def test_a_tree_takes_as_many_tokens_as_the_chain_of_its_budget_or_more(models: Path) -> None:
     """The same look-ups, once pruned to a single path."""
     path = tiny.write_llama(models / "budget.gguf", n_vocab=32, n_layer=2, scale=2)

@@ -121,6 +121,7 @@ def cases(n_vocab: int) -> dict[str, tuple[Language, Language]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 4])
 @pytest.mark.parametrize("n_vocab", [2, 4])
 @pytest.mark.parametrize("rule", CHAIN_RULES)

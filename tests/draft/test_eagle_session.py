@@ -35,6 +35,7 @@ def test_a_session_drafts_with_it(readable: tuple[Path, Path]) -> None:
         assert all("template" in notice for notice in session.notices)
 
 
+@pytest.mark.slow
 def test_a_session_chooses_k_from_measured_costs(readable: tuple[Path, Path]) -> None:
     with spec_cpu.load(*readable, ctx=512, threads=1, recalibrate=True) as session:
         for _ in session.generate("one, two", max_tokens=80):

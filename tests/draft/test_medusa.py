@@ -194,6 +194,7 @@ def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:
             assert session.stats.drafted > 60
 
 
+@pytest.mark.slow
 def test_a_session_weighs_trees_by_measured_costs(readable: tuple[Path, Path]) -> None:
     with spec_cpu.load(*readable, ctx=512, seed=1, recalibrate=True) as session:
         for _ in session.generate("one, two", max_tokens=60):
