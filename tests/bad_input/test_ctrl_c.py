@@ -116,7 +116,6 @@ def test_ctrl_c_while_it_loads_ends_the_program_quietly(
     assert outcome == Outcome(130, "", "")
 
 
-@pytest.mark.slow
 def test_ctrl_c_keeps_the_text_and_shows_the_summary(endless: list[str]) -> None:
     with Running(["run", "hi", "--ignore-eos", *endless]) as running:
         running.wait_for_text()
@@ -133,7 +132,6 @@ SHOW = ("spec_cpu_cli.live:AnswerView", "show")
 READ = ("spec_cpu.session:Session", "generate")
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_json_whole(endless: list[str]) -> None:
     outcome = interrupted_in(*SHOW, 1, "run", "hi", "--json", "--ignore-eos", *endless)
     assert outcome.code == 130
@@ -167,7 +165,6 @@ def full_pipe() -> Iterator[int]:
     os.close(writer)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("moment", "prompt"), [(READ, "word " * 3000), (SHOW, "hi")])
 def test_a_second_ctrl_c_leaves_at_once(
     endless: list[str], moment: tuple[str, str], prompt: str, full_pipe: int
@@ -180,7 +177,6 @@ def test_a_second_ctrl_c_leaves_at_once(
     assert "Traceback" not in outcome.err
 
 
-@pytest.mark.slow
 def test_ctrl_c_in_a_chat_stops_the_answer_only(endless: list[str]) -> None:
     with Running(["chat", *endless]) as running:
         running.say(b"hi\n")
