@@ -131,6 +131,7 @@ def test_steps_alone_come_to_the_same(train: Train, target: Path, tmp_path: Path
     assert (tmp_path / "h.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", [30, 150, 270])
 def test_stopped_and_resumed_it_makes_the_same_head(
     train: Train, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checks: int

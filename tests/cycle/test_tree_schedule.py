@@ -214,6 +214,7 @@ def test_it_is_never_slower_than_0_98_of_plain_decoding(
     assert min(run.throughput for run in turning) >= 0.98 * plain(true)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", [HEAD, MODEL], ids=["head", "model"])
 @pytest.mark.parametrize("curve", ["kernel", "flat"])
 @pytest.mark.parametrize("sharpness", [MIXED, 4.0, SURE])

@@ -133,6 +133,7 @@ def test_a_row_does_not_depend_on_the_number_of_threads(model_file: Path, librar
     np.testing.assert_array_equal(rows[2], rows[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_speculation_writes_the_text_of_plain_decoding(
     model_file: Path, tiny_draft: Path, library: Path, shape: str

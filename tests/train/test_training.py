@@ -84,6 +84,7 @@ def test_a_seed_says_it_all(
     assert not torch.equal(made[0].net.combine.weight, made[2].net.combine.weight)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 5, 8])
 def test_stopped_and_resumed_is_as_never_stopped(
     talker: Model, spoken: ShardStore, unheard: ShardStore, tmp_path: Path, stop: int
