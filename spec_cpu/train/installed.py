@@ -16,5 +16,5 @@ def check_installed() -> None:
         import torch  # noqa: F401
     except (ImportError, OSError) as error:
         raise UsageError(
-            f"torch is there but does not load ({error}): pip install --force-reinstall torch"
+            f"torch is there but does not load ({error}): install it anew with pip"
         ) from None
