@@ -226,7 +226,7 @@ def test_the_same_seed_gives_the_same_answer_whatever_was_asked_before(
 
 def test_without_a_seed_each_answer_has_one_of_its_own(tiny_target: Path) -> None:
     how: dict[str, Any] = {"raw": True, "max_tokens": 20, "ignore_eos": True, "sampling": HOT}
-    with spec_cpu.load(tiny_target, threads=1) as session:
+    with spec_cpu.load(tiny_target, "none", threads=1) as session:
         first = session.answer("hello", **how)
         seed = session.seed
         assert session.answer("hello", **how) != first
