@@ -32,6 +32,7 @@ _LEARNT = 0.2  # of a new observation, where a mean is kept
 _ADVANCE = 2.0  # plain steps that may be lost at first
 _IDLE = 24  # cycles without a draft after which it is said why
 _LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
+_NAP = 8  # plain steps until it is weighed anew, which takes 2 % of a step of 5 ms
 _AHEAD = 4  # passes of the draft that are thought ahead
 _FIRST = (0.6, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
 _TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
@@ -148,6 +149,7 @@ class Policy:
         self._budget = Budget(self._plain, _ADVANCE if advance is None else advance)
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
         self._n = 0  # nodes in the last pass
+        self._nap = 0  # cycles for which it is known that a first pass does not pay
         self._idle = 0  # cycles since nodes were verified
         self._look = 0.0  # seconds that asking sources takes, but for passes
         self._missed = 0  # tokens since passes were made
@@ -206,9 +208,9 @@ class Policy:
             layer: of those that may be extended, the best to extend first.
             layers: how deep the pass sees.
         """
-        if not layer:
-            return 0
         first = not self._drafting
+        if not layer or (first and self._nap and not layer[0][1]):
+            return 0
         width = self._worth_feeding(layer)
         step, later = self._step(width, first=first), self._step(width, first=False)
         most = self._affordable(self._most, self._drafting + step + self._look)
@@ -232,6 +234,7 @@ class Policy:
             self._drafting += step
             self._exploring = True
             return width
+        self._nap = _NAP if first else 0
         return 0
 
     def _foreseen(
@@ -338,7 +341,7 @@ class Policy:
             self._usual_weight *= _TREE_KEPT
         self._missed = 0 if self._drafting else self._missed + tokens
         self._idle = 0 if n else self._idle + 1
-        self._n = n
+        self._n, self._nap = n, max(0, self._nap - 1)
         self._in_run.move(outcome.depth)
         if self._costs is not self._in_run.now:
             self._correct()
