@@ -76,7 +76,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, path
     with opened(target, draft, paths=paths) as (sequence, drafter):
         for _ in range(SAMPLES):
             done = start(
-                sequence, drafter, PROMPT, params=params, rng=rng, max_tokens=3, k=4, pause=2
+                sequence, drafter, PROMPT, params=params, rng=rng, max_tokens=8, k=4, pause=2
             )
             found[tuple(text(done)[:2])] += 1
             accepted += done[0].accepted > 0
