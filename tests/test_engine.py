@@ -35,7 +35,7 @@ PIPELINES = {
     "plain": SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0),
     "defaults": SamplingParams(),
     "penalties": SamplingParams(
-        temperature=1.2, top_k=6, min_p=0.01, repeat_penalty=1.6, presence_penalty=0.4
+        temperature=1.2, top_k=6, min_p=0.01, repeat_penalty=1.6, frequency_penalty=0.5
     ),
 }
 
