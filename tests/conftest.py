@@ -29,7 +29,7 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 # What tests share and check with: its failures say what was compared, as those of tests do.
-pytest.register_assert_rewrite("calling")
+pytest.register_assert_rewrite("calling", "engine", "languages", "program")
 
 
 _numbers = count()

@@ -89,3 +89,24 @@ def eagle_weights(
         norm_eps=value("attention.layer_norm_rms_epsilon"),
         n_ctx=value("context_length"),
     )
+
+
+def edited(path: Path, out: Path, **changed: object) -> Path:
+    """A copy in which head keys have other values; None leaves one out."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(out, "llama")
+    for key, field in reader.fields.items():
+        if key.startswith("GGUF.") or key == "general.architecture":
+            continue
+        short = key.removeprefix("spec_cpu.head.").replace(".", "_")
+        value = changed.get(short, field.contents())
+        if value is not None:
+            sub_type = field.types[-1] if len(field.types) > 1 else None
+            writer.add_key_value(key, value, field.types[0], sub_type=sub_type)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out

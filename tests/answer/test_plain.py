@@ -8,51 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import COSTS, LOOKING, PLAIN, ROW, answer, cycle
 
 from spec_cpu.answer.plain import PlainTime
 from spec_cpu.answer.stats import DrafterStats, Stats
 from spec_cpu.costs.costs import Costs
-from spec_cpu.cycle.decode import Cycle, Seconds
-from spec_cpu.cycle.drafting import Part
-
-PLAIN, ROW, LOOKING = 0.005, 0.0004, 0.0002
-COSTS = Costs(
-    tuple(PLAIN * (1 + 0.2 * n) for n in range(9)),
-    draft_step=0.001,
-    draft_catch_up=0.0,
-    rebuild=0.0,
-    row=ROW,
-    depth=100,
-    deepens=tuple(1e-6 * (n + 1) for n in range(9)),
-)
-
-
-def cycle(drafted: int, context: int, pace: float = 1.0, *, late: float = 0.0) -> Cycle:
-    """Half of the draft is accepted. `late`: seconds that its pass takes longer."""
-    accepted = drafted // 2
-    target = pace * COSTS.pass_at(drafted + 1, context) + late
-    draft, sample = LOOKING + 0.002 * drafted, pace * ROW * (accepted + 1)
-    return Cycle(
-        tokens=[0] * (accepted + 1),
-        accepted=accepted,
-        drafted=drafted,
-        depth=drafted,
-        context=context,
-        overlaps=[1.0] * (accepted + (drafted > 0)),
-        rows=accepted + 1,
-        seconds=Seconds(draft, target, sample, draft + target + sample),
-        parts={"model": Part(drafted, accepted, accepted + 1)} if drafted else {},
-    )
-
-
-def answer(drafted: Sequence[int], pace: float = 1.0, late: float = 0.0) -> list[Cycle]:
-    """Cycles of an answer behind 100 tokens; `late`: the first after another width."""
-    cycles: list[Cycle] = []
-    context, last = 100, None
-    for n in drafted:
-        cycles.append(cycle(n, context, pace, late=late * (n != last)))
-        context, last = context + n // 2 + 1, n
-    return cycles
+from spec_cpu.cycle.decode import Cycle
 
 
 def follow(cycles: Sequence[Cycle], costs: Costs | None) -> PlainTime:

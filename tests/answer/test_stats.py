@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 
-from test_plain import COSTS, answer
+from made_up import COSTS, answer
 
 from spec_cpu.answer.stats import Stats
 

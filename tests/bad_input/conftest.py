@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from calling import Call, Outcome
-from spec_cpu_cli.main import _run
+from program import run_program
 
 
 @pytest.fixture(autouse=True)
@@ -29,9 +29,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     def run(*args: object, stdin: bytes | None = b"") -> Outcome:
         stream = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
         monkeypatch.setattr("sys.stdin", stream)
-        monkeypatch.setattr("sys.argv", ["spec-cpu", *map(str, args)])
         capsys.readouterr()
-        code = _run()
+        code = run_program(monkeypatch, *args)
         return Outcome(code, *capsys.readouterr())
 
     return run

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spec_cpu_cli.main import _run
+from program import run_program
 
 if TYPE_CHECKING:
     from conftest import Models, Program
@@ -40,8 +40,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, asked: list[object]) -> Bench:
     """Runs the command with small models; its exit code."""
 
     def run(*args: object) -> int:
-        monkeypatch.setattr("sys.argv", ["spec-cpu", "bench", *map(str, [*asked, *args])])
-        return _run()
+        return run_program(monkeypatch, "bench", *asked, *args)
 
     return run
 

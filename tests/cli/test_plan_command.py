@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import tiny
-from spec_cpu_cli.main import _run
+from program import run_program
 
 if TYPE_CHECKING:
     from conftest import Models
@@ -26,8 +26,7 @@ def plan(monkeypatch: pytest.MonkeyPatch, readable: Models, tmp_path: Path, cach
     models = ["-m", readable.target, "-d", readable.draft, "-t", 1, "-c", 256, "--max-k", 2]
 
     def run(*args: object) -> int:
-        monkeypatch.setattr("sys.argv", ["spec-cpu", "plan", *map(str, [*models, "-q", *args])])
-        return _run()
+        return run_program(monkeypatch, "plan", *models, "-q", *args)
 
     return run
 
@@ -80,14 +79,12 @@ def test_plan_run_and_json_agree_that_a_recurrent_target_cannot_be_drafted_for(
 ) -> None:
     monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path))
     mamba = tiny.write_mamba(tmp_path / "m.gguf", n_vocab=320, n_ctx=2048)
-    monkeypatch.setattr("sys.argv", ["spec-cpu", "plan", "-m", str(mamba), *flags])
-    assert _run() == 0
+    assert run_program(monkeypatch, "plan", "-m", mamba, *flags) == 0
     planned = capsys.readouterr()
     if flags:
         assert json.loads(planned.out)["speculate"] is False
     assert "Do not speculate" in planned.out
-    monkeypatch.setattr("sys.argv", ["spec-cpu", "run", "-m", str(mamba), "-n", "3", "hi", *flags])
-    assert _run() == 0
+    assert run_program(monkeypatch, "run", "-m", mamba, "-n", 3, "hi", *flags) == 0
     ran = capsys.readouterr()
     for err in (planned.err, ran.err):
         assert "decoding plainly" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from spec_cpu_cli.main import _run
+from program import run_program
 
 from spec_cpu.errors import UsageError
 
@@ -28,6 +28,5 @@ def test_every_command_passes_it_on(
     own = {"run": ["hello"], "bench": ["--prompts", "p.jsonl"]}.get(command, [])
     flag = ["--recalibrate"] if recalibrate else []
     models = ["-m", "m.gguf", "-d", "m.gguf"]
-    monkeypatch.setattr("sys.argv", ["spec-cpu", command, *own, *models, *flag])
-    assert _run() == 2
+    assert run_program(monkeypatch, command, *own, *models, *flag) == 2
     assert asked["recalibrate"] is recalibrate

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from test_engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, opened, text
-from test_tree_engine import FOLLOWS
+from engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, opened, text
+from trees import FOLLOWS
 
 import spec_cpu
 from spec_cpu import SamplingParams, Session, defaults, loading

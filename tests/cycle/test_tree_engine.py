@@ -8,22 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
+from engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
+from trees import FOLLOWS, start
 
 from spec_cpu import defaults
-from spec_cpu.cycle.decode import Cycle, cycles
-from spec_cpu.cycle.drafting import Decides, Drafting
-from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.verify import RULES
-from spec_cpu.draft.base import Source
 from spec_cpu.draft.ngram import NgramSource
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 
 SAMPLES = 4_000
-FOLLOWS = [[5, 3, 6, 4, 4, 3], [3, 6, 7, 2, 3], [3, 6, 7, 5, 3], [3, 6, 4, 7]]
 
 
 def opened(path: Path, paths: int = defaults.TREE_PATHS, n_ctx: int = 256) -> KVSequence:
@@ -35,39 +30,6 @@ def opened(path: Path, paths: int = defaults.TREE_PATHS, n_ctx: int = 256) -> KV
 def close(sequence: KVSequence) -> None:
     sequence.context.close()
     sequence.context.model.close()
-
-
-def start(
-    target: KVSequence,
-    drafter: Source | None,
-    prompt: list[int],
-    *,
-    params: SamplingParams,
-    rng: np.random.Generator,
-    max_tokens: int,
-    k: int = 8,
-    pause: int | None = None,
-    policy: Decides | None = None,
-) -> list[Cycle]:
-    """Cycles up to `max_tokens`, or until `pause` tokens are there."""
-    target.reuse(prompt[:-1])
-    target.prefill(prompt[len(target) : -1])
-    if drafter:
-        drafter.begin(prompt)
-    done: list[Cycle] = []
-    for cycle in cycles(
-        target,
-        Drafting([drafter] if drafter else [], policy or Pinned(k)),
-        prompt,
-        pipeline=Pipeline(params),
-        rule=RULES["block"],
-        rng=rng,
-        max_tokens=max_tokens,
-    ):
-        done.append(cycle)
-        if pause is not None and len(text(done)) >= pause:
-            break
-    return done
 
 
 @pytest.mark.slow

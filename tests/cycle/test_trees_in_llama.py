@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
-from test_engine import FAMILIES, fresh_logits
+from engine import FAMILIES, fresh_logits
+from trees import TOLERANCE, one_by_one, random_path, random_tree, sequence_of
 
 from spec_cpu.draft.tree import ROOT, TokenTree
 from spec_cpu.errors import ContextError
-from spec_cpu.llama.context import Context, Rows
-from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence
-
-# A pass over several tokens adds floats up in another order than single steps do, and the cache,
-# which holds half precision, can round a value to its neighbour then. Q4_0 is the same to the bit.
-TOLERANCE = {"llama": 0.01, "llama Q4_0": 0.0, "sliding window": 0.01}
-PATHS = 6
-
-
-@contextmanager
-def sequence_of(path: Path, n_ctx: int = 256, paths: int = PATHS) -> Iterator[KVSequence]:
-    with (
-        Model(path) as model,
-        Context(model, n_ctx=n_ctx, n_seq=paths, threads=1) as context,
-    ):
-        yield KVSequence(context, branches=range(1, paths))
-
-
-def random_tree(rng: np.random.Generator, most: int = 12) -> TokenTree:
-    n = int(rng.integers(0, most + 1))
-    tree = TokenTree(parents=[])
-    for node in range(n):
-        chained = rng.random() < 0.6
-        parent = node - 1 if chained else int(rng.integers(ROOT, node))
-        tree.append(int(rng.integers(3, 32)), None, 0.5, parent)
-    return tree.pruned(nodes=most, depth=most, paths=PATHS)
-
-
-def random_path(rng: np.random.Generator, tree: TokenTree) -> list[int]:
-    return tree.path(int(rng.integers(ROOT, len(tree))))
-
-
-def one_by_one(path: Path, tokens: list[int], tree: TokenTree, root: int) -> Rows:
-    """The logits after the root and each node, from single steps."""
-    rows = []
-    with Model(path) as model, Context(model, n_ctx=256, threads=1) as context:
-        sequence = KVSequence(context)
-        for node in range(ROOT, len(tree)):
-            text = [*tokens, root, *(tree.tokens[i] for i in tree.path(node))]
-            for token in text[sequence.reuse(text[:-1]) :]:
-                row = sequence.score([token])[0]
-            rows.append(row.copy())
-    return np.stack(rows)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from test_engine import PIPELINES
+from engine import PIPELINES
 
 from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Context

@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
+import engine
 import numpy as np
 import pytest
-import test_engine
 import tiny
 import tiny_head
 from bench_module import load_bench
+from engine import N_VOCAB, PIPELINES, PROMPT, CutShort, assert_exact, text
 from head_engine import BIASED, GREEDY, followed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engine import N_VOCAB, PIPELINES, PROMPT, CutShort, assert_exact, text
 
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.base import Shape
@@ -41,7 +41,7 @@ SAMPLES = 3_000
 PATHS = 4
 NEARLY = 0.05  # of log probabilities
 
-start = partial(test_engine.start, k=3)
+start = partial(engine.start, k=3)
 
 
 def opened(

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from test_engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
-from test_tree_engine import start
-from test_trees_in_llama import TOLERANCE, one_by_one, random_path, random_tree, sequence_of
+from engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_logits, text
+from trees import TOLERANCE, one_by_one, random_path, random_tree, sequence_of, start
 
 import spec_cpu
 from spec_cpu import SamplingParams, defaults

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import engine
 import numpy as np
 import pytest
-import test_engine
 import tiny
 import tiny_medusa
+from engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, text
 from head_engine import BIASED, GREEDY, followed
-from test_engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, text
 
 import spec_cpu
 from spec_cpu import defaults
@@ -32,7 +32,7 @@ from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 
 SAMPLES = 4_000
 
-start = partial(test_engine.start, k=5)
+start = partial(engine.start, k=5)
 
 
 def heads_of(path: Path) -> MedusaHead:

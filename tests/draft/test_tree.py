@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_verify import (
+from languages import (
     SAMPLES,
     SURE,
     Language,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_head
+from tiny_head import edited
 
 from spec_cpu.errors import ModelError, UsageError
 from spec_cpu.heads.container import QUANTIZATIONS
@@ -89,27 +90,6 @@ def test_a_token_has_one_output(target: Path) -> None:
 def test_an_unknown_quantization_is_named(target: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Q9_9"):
         tiny_head.write_head(tmp_path / "h.gguf", target, quantization="Q9_9")
-
-
-def edited(path: Path, out: Path, **changed: object) -> Path:
-    """A copy in which head keys have other values; None leaves one out."""
-    reader = gguf.GGUFReader(path)
-    writer = gguf.GGUFWriter(out, "llama")
-    for key, field in reader.fields.items():
-        if key.startswith("GGUF.") or key == "general.architecture":
-            continue
-        short = key.removeprefix("spec_cpu.head.").replace(".", "_")
-        value = changed.get(short, field.contents())
-        if value is not None:
-            sub_type = field.types[-1] if len(field.types) > 1 else None
-            writer.add_key_value(key, value, field.types[0], sub_type=sub_type)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return out
 
 
 @pytest.mark.parametrize(

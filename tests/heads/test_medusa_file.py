@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_medusa
-from test_head_file import edited
+from tiny_head import edited
 
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import is_head, read_head
