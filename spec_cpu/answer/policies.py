@@ -108,16 +108,16 @@ class Policies:
 
     def _policy(self, drafters: Sequence[Source], costs: Costs) -> Policy:
         passes = next((one for one in drafters if one.sequence is not None), None)
-        advance = None
+        explore = None
         if passes is not None and self._record is not None:
-            advance = self._record.advance(self._kind(passes.name))
+            explore = self._record.advance(self._kind(passes.name))
         return Policy(
             costs,
             most=self.most_drafted,
             deepest=min(self.most_drafted, defaults.MAX_AUTO_DRAFT_TOKENS),
             passes=passes is not None,
             repeatable=self._repeatable,
-            advance=advance,
+            explore=explore,
         )
 
     def remember(self, tokens: int) -> None:

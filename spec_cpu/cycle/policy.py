@@ -29,12 +29,14 @@ _GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond t
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
 _RECORD = 16.0  # plain steps that the record begins with
 _LEARNT = 0.2  # of a new observation, where a mean is kept
-_ADVANCE = 2.0  # plain steps that may be lost at first
+_ADVANCE, _EXPLORE = 1.5, 1.0  # plain steps that may be lost at first, and spent on exploring
+_MOST_SPARE = 2.5  # plain steps that are saved up for that
+_INTEREST = 0.01  # of plain decoding's time, that may be lost
 _IDLE = 24  # cycles without a draft after which it is said why
 _LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
 _NAP = 8  # plain steps until it is weighed anew, which takes 2 % of a step of 5 ms
 _AHEAD = 4  # passes of the draft that are thought ahead
-_FIRST = (0.6, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
+_FIRST = (0.45, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
 _TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
 _DRAWN_KEPT, _COUNT = 0.95, 2.0  # of the record of drawn chains
 
@@ -53,33 +55,49 @@ class Budget:
 
     The seconds that the run is ahead of plain decoding, and a little more: 1 % of plain decoding's
     time, and an advance. Only that is tried whose failure it bears, so that n tokens take no longer
-    than 1.01 n plain steps and the advance would, whatever the text does: 0.98 of plain decoding's
-    speed from 256 tokens on. This is the rule of conservative bandits with plain decoding as the
-    known arm (Wu et al. 2016, "Conservative Bandits"). Of what the run is ahead it holds 100 plain
-    steps: where drafting paid once, not all of that is lost until it is given up.
+    than 1.01 n + 2.5 plain steps would, whatever the text does: 0.98 of plain decoding's speed from
+    256 tokens on. This is the rule of conservative bandits with plain decoding as the known arm (Wu
+    et al. 2016, "Conservative Bandits"). Of what the run is ahead it holds 100 plain steps: where
+    drafting paid once, not all of that is lost until it is given up.
 
-    What drafting gained is not spent on finding out when a draft that does not pay will pay again:
-    for that there is the little more alone.
+    Where there is a draft that takes passes, half of the little more is for finding out whether it
+    pays. That neither spends what drafting gained, nor keeps what is looked up from being tried.
 
     Attributes:
-        ahead: seconds that may be lost.
-        spare: those that may be spent on a draft that is not expected to pay.
+        ahead: seconds that may be lost, beside `spare`; below 0 that is lost in part.
+        spare: seconds that may be lost by what is not expected to pay.
     """
 
     plain: float
-    advance: float
+    explore: float  # plain steps of the advance for a draft that takes passes; 0: there is none
     ahead: float = field(init=False)
     spare: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ahead = self.spare = self.advance * self.plain
+        self.ahead, self.spare = _ADVANCE * self.plain, self.explore * self.plain
 
-    def settle(self, plain: float, tokens: int, seconds: float, explored: float) -> None:
-        """A cycle brought `tokens` in `seconds`; `explored`: what it lost by what was not expected
-        to pay, or gained, if below 0."""
-        little = 0.01 * plain * tokens
-        self.ahead = min(self.ahead + plain * tokens - seconds + little, 100.0 * plain)
-        self.spare = min(self.spare + little - explored, self.advance * plain)
+    @property
+    def bears(self) -> float:
+        """Seconds that may be lost by what is expected to pay."""
+        return self.ahead + self.spare
+
+    def explores(self, loss: float) -> bool:
+        """May so much be lost by what is not?"""
+        return loss <= min(self.spare, self.bears)
+
+    def settle(self, plain: float, tokens: int, seconds: float) -> None:
+        """A cycle brought `tokens` in `seconds`."""
+        little = _INTEREST * plain * tokens
+        half = little / 2.0 if self.explore else 0.0
+        self.spare = min(self.spare + half, _MOST_SPARE * plain)
+        self.ahead = min(self.ahead + plain * tokens - seconds + little - half, 100.0 * plain)
+
+    def explored(self, plain: float, lost: float) -> None:
+        """In that cycle something was tried, beside what was expected without which it `lost` so
+        much; or gained, if below 0: then it may go on."""
+        moved = max(self.spare - _MOST_SPARE * plain, min(self.spare, lost))
+        self.spare -= moved
+        self.ahead += moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +141,7 @@ class Policy:
         deepest: int,
         passes: bool,
         repeatable: bool = False,
-        advance: float | None = None,
+        explore: float | None = None,
     ) -> None:
         """Start at plain decoding, knowing nothing of the text.
 
@@ -133,7 +151,7 @@ class Policy:
             passes: is there a source that takes passes?
             repeatable: do not correct the costs: the same text then leads to the same choices,
                 whatever else the machine does.
-            advance: plain steps that may be lost at first; default: 2.
+            explore: plain steps that finding out whether passes pay may take; default: 1.
 
         Raises:
             ValueError: `costs.passes` is too short.
@@ -146,7 +164,9 @@ class Policy:
         self._costs = costs
         self._repeatable = repeatable
         self.hopeless = _never_pays(costs.at(0), _MARGIN, most)
-        self._budget = Budget(self._plain, _ADVANCE if advance is None else advance)
+        self._budget = Budget(
+            self._plain, (_EXPLORE if explore is None else explore) if passes else 0.0
+        )
         self._tokens, self._seconds = _RECORD, _RECORD * self._plain
         self._n = 0  # nodes in the last pass
         self._nap = 0  # cycles for which it is known that a first pass does not pay
@@ -156,7 +176,7 @@ class Policy:
         self._drafting = 0.0  # seconds of passes in this cycle
         self._without: Way = (1.0, self._plain)  # what was expected in place of these passes
         self.brought = [0.0, 0.0]
-        self._exploring = False  # they are not expected to pay
+        self._exploring = False  # what is drafted in this cycle is not expected to pay
         self.floor = 0.0
         self._correct()
         self._usual = [*_FIRST]  # chances of what passes find after a node, best first
@@ -230,7 +250,7 @@ class Policy:
         if max(map(max, then)) > max(values) + _GAIN:
             self._drafting += step
             return width
-        if first and self._budget.spare >= step:
+        if first and self._budget.explores(step):
             self._drafting += step
             self._exploring = True
             return width
@@ -264,7 +284,7 @@ class Policy:
     def draws(self, chances: Sequence[float], room: int) -> int:
         """How many tokens to draw in place of the tree with such chances; 0: take the tree."""
         most = min(self._deepest, room)
-        while most and self._loss(most) + self._drawing(most) > self._budget.ahead:
+        while most and self._loss(most) + self._drawing(most) > self._budget.bears:
             most -= 1
         if not most:
             return 0
@@ -280,7 +300,7 @@ class Policy:
         self._chain_rate = chain[k][0] / chain[k][1]
         if chains[k] > max(trees) + _GAIN:
             return most
-        affordable = self._budget.spare >= self._loss(1) + self._drawing(1)
+        affordable = self._budget.explores(self._loss(1) + self._drawing(1))
         self._exploring = affordable and max(trees) == trees[0]
         return int(self._exploring)
 
@@ -330,7 +350,9 @@ class Policy:
             seconds += self._look
         expected, took = self._without
         lost = seconds - took - (tokens - expected) * self._plain
-        self._budget.settle(self._plain, tokens, seconds, lost if self._exploring else 0.0)
+        self._budget.settle(self._plain, tokens, seconds)
+        if self._exploring:
+            self._budget.explored(self._plain, lost)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         if outcome.drawn:
@@ -425,7 +447,7 @@ class Policy:
     def _affordable(self, most: int, drafting: float) -> int:
         """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
         beside = self._loss(0) + self._costs.recovery * (not self._n) - self._costs.passes[0]
-        bearable = self._budget.ahead - drafting - beside
+        bearable = self._budget.bears - drafting - beside
         return min(most, max(0, bisect_right(self._costs.passes, bearable) - 1))
 
     def _loss(self, n: int) -> float:
