@@ -38,7 +38,8 @@ _NAP = 8  # plain steps until it is weighed anew, which takes 2 % of a step of 5
 _AHEAD = 4  # passes of the draft that are thought ahead
 _FIRST = (0.45, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
 _TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
-_DRAWN_KEPT, _COUNT = 0.95, 2.0  # of the record of drawn chains
+_DRAWN = 0.6  # the chance that a drawn token is accepted, before any was
+_DRAWN_KEPT, _COUNT = 0.95, 2.0  # of the record of drawn chains, and what that guess counts for
 
 
 Way = tuple[float, float]
@@ -374,7 +375,7 @@ class Policy:
     def _chain(self) -> tuple[float, float]:
         """The chance of a first drawn token, and of one after another that is accepted."""
         (a, n), (b, m) = self._drawn
-        first = (a + _COUNT * _FIRST[0]) / (n + _COUNT)
+        first = (a + _COUNT * _DRAWN) / (n + _COUNT)
         return first, (b + _COUNT * first) / (m + _COUNT)
 
     def _learn_drawn(self, drafted: int, accepted: int) -> None:
