@@ -12,7 +12,8 @@ from spec_cpu.draft.suffix_index import BREAK, LONGEST, SuffixIndex
 EARLIER = 0.1
 """What an occurrence in an earlier text counts for, beside one in the present text.
 
-With earlier texts of other kinds 1.0 costs up to 8 % of the tokens a cycle that 0.1 brings.
+Were all alike, a step would have 1 % fewer tokens, and 4 % fewer where the present text has nearly
+all that comes (a text to edit, an article to quote).
 """
 
 WINDOW = LONGEST + 1  # the longest match and the token after it: what a text is kept for
