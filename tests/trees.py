@@ -14,7 +14,7 @@ from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Source
-from spec_cpu.draft.tree import ROOT, TokenTree
+from spec_cpu.draft.tree import ROOT, Paths, TokenTree
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -39,13 +39,13 @@ def sequence_of(path: Path, n_ctx: int = 256, paths: int = PATHS) -> Iterator[KV
 
 
 def random_tree(rng: np.random.Generator, most: int = 12) -> TokenTree:
-    n = int(rng.integers(0, most + 1))
-    tree = TokenTree(parents=[])
-    for node in range(n):
+    tree, paths = TokenTree(parents=[]), Paths(PATHS)
+    for _ in range(int(rng.integers(0, most + 1))):
         chained = rng.random() < 0.6
-        parent = node - 1 if chained else int(rng.integers(ROOT, node))
-        tree.append(int(rng.integers(3, 32)), None, 0.5, parent)
-    return tree.pruned(nodes=most, depth=most, paths=PATHS)
+        parent = len(tree) - 1 if chained else int(rng.integers(ROOT, len(tree)))
+        if paths.extend(parent):
+            tree.append(int(rng.integers(3, 32)), None, 0.5, parent)
+    return tree
 
 
 def random_path(rng: np.random.Generator, tree: TokenTree) -> list[int]:
@@ -53,15 +53,19 @@ def random_path(rng: np.random.Generator, tree: TokenTree) -> list[int]:
 
 
 def one_by_one(path: Path, tokens: list[int], tree: TokenTree, root: int) -> Rows:
-    """The logits after the root and each node, from single steps."""
+    """The logits after the root and each node, from single steps in a new context."""
+    with sequence_of(path, paths=1) as sequence:
+        return rows_of_steps(sequence, tokens, tree, root)
+
+
+def rows_of_steps(sequence: KVSequence, tokens: list[int], tree: TokenTree, root: int) -> Rows:
+    """The logits after the root and each node behind `tokens`, from single steps."""
     rows = []
-    with Model(path) as model, Context(model, n_ctx=256, threads=1) as context:
-        sequence = KVSequence(context)
-        for node in range(ROOT, len(tree)):
-            text = [*tokens, root, *(tree.tokens[i] for i in tree.path(node))]
-            for token in text[sequence.reuse(text[:-1]) :]:
-                row = sequence.score([token])[0]
-            rows.append(row.copy())
+    for node in range(ROOT, len(tree)):
+        text = [*tokens, root, *(tree.tokens[i] for i in tree.path(node))]
+        for token in text[sequence.reuse(text[:-1]) :]:
+            row = sequence.score([token])[0]
+        rows.append(row.copy())
     return np.stack(rows)
 
 

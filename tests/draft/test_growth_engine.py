@@ -81,7 +81,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, path
             accepted += done[0].accepted > 0
             branched += done[0].depth < done[0].drafted
     assert SAMPLES / 20 < accepted < SAMPLES * 0.98
-    assert bool(branched) == (paths > 1)
+    assert branched, "beside what it can feed, a draft with few paths proposes siblings"
     assert_exact(found, target, params)
 
 
