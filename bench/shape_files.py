@@ -283,7 +283,7 @@ def _add_vocabulary(writer: Any, n: int) -> None:
 
 def _vector(tensor: Tensor, shape: Shape, seed: int) -> Floats:
     if tensor.part == "rope_freqs":
-        return _frequency_factors(shape)
+        return frequency_factors(shape)
     if tensor.name.endswith(".bias"):
         rng = np.random.default_rng([seed, zlib.crc32(tensor.name.encode())])
         return rng.normal(0.0, BIAS_STD, tensor.shape).astype(np.float32)
@@ -294,7 +294,7 @@ def _stretches_by_frequency(shape: Shape) -> bool:
     return shape.architecture == "llama" and shape.rope_factor is not None
 
 
-def _frequency_factors(shape: Shape) -> Floats:
+def frequency_factors(shape: Shape) -> Floats:
     """By how much each frequency of the rotation is divided, (head / 2,): Llama 3.1's scaling.
 
     Turns longer than the context of 8,192 tokens that the model was first trained on are stretched,

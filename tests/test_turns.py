@@ -136,18 +136,28 @@ def test_the_steps_of_an_answer_may_go_on_in_another_thread(pool: ThreadPoolExec
 
 
 class Passes:
-    """Stops a session's first pass in the middle of an answer until it may go on."""
+    """Stops the first pass of a session's target in the middle of an answer until it may go on.
+
+    Attributes:
+        context: the target's, once it is in a pass. `fed`: tokens that it was given.
+    """
+
+    context: Context
 
     def __init__(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         self.entered, self.go_on = threading.Event(), threading.Event()
-        decode = session._context.decode
+        self.fed = 0
+        decode = Context.decode
 
-        def held(*args: Any, **how: Any) -> Any:
-            self.entered.set()
-            assert self.go_on.wait(PATIENCE)
-            return decode(*args, **how)
+        def held(context: Context, tokens: list[int], *args: Any, **how: Any) -> Any:
+            if context.model is session.target:
+                self.context = context
+                self.fed += len(tokens)
+                self.entered.set()
+                assert self.go_on.wait(PATIENCE)
+            return decode(context, tokens, *args, **how)
 
-        monkeypatch.setattr(session._context, "decode", held)
+        monkeypatch.setattr(Context, "decode", held)
 
 
 CALLS: dict[str, Callable[[Session], object]] = {
@@ -230,13 +240,13 @@ def test_closing_while_another_thread_is_in_a_pass(
     closing = pool.submit(session.close)
     while not session.closed:
         assert not closing.done()
-    assert session._context.handle, "freed under a pass"
+    assert passes.context.handle, "freed under a pass"
     passes.go_on.set()
     with pytest.raises(UsageError, match="closed"):
         steps.result(PATIENCE)
     closing.result(PATIENCE)
     with pytest.raises(ContextError, match="closed"):
-        _ = session._context.handle
+        _ = passes.context.handle
 
 
 def test_a_long_prompt_does_not_hold_up_closing(
@@ -253,7 +263,7 @@ def test_a_long_prompt_does_not_hold_up_closing(
     closing.result(PATIENCE)
     with pytest.raises(UsageError, match="closed"):
         steps.result(PATIENCE)
-    assert len(session._sequence) == session._context.n_batch
+    assert passes.fed == passes.context.n_batch
 
 
 def test_many_threads_answer_and_one_closes(tiny_target: Path, pool: ThreadPoolExecutor) -> None:
@@ -305,8 +315,8 @@ def test_a_progress_callback_may_close_and_nothing_else(session: Session) -> Non
     with pytest.raises(UsageError, match="closed"):
         answer(session, "x" * 900, progress=callback)
     assert calls == ["closed"], "it goes on until the next report at most"
-    with pytest.raises(ContextError, match="closed"):
-        _ = session._context.handle
+    with pytest.raises(ModelError, match="closed"):
+        _ = session.target.handle
 
 
 @pytest.mark.slow

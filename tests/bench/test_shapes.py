@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
 def test_llamas_slow_frequencies_are_stretched() -> None:
     for name in ("llama-3.1-8b", "llama-3.2-1b"):
         shape = files.SHAPES[name]
-        factors = files._frequency_factors(shape)
+        factors = files.frequency_factors(shape)
         assert factors[0] == 1
         assert factors[-1] == pytest.approx(shape.rope_factor)
         assert (np.diff(factors) >= 0).all()

@@ -218,12 +218,10 @@ def test_what_a_pass_finds_changes_what_was_there(seed: int) -> None:
     growth, tree = proposal.growth, proposal.tree
     assert growth is not None
     chances = reach(tree)
+    grew = {growth.path(node): chance for node, chance in enumerate(growth.chances)}
     for node in range(len(tree)):
-        path = [tree.tokens[i] for i in tree.path(node)]
-        at = ROOT
-        for token in path:
-            at = growth._children[at][token]
-        assert growth.chances[at] == pytest.approx(chances[node])
+        path = tuple(tree.tokens[i] for i in tree.path(node))
+        assert grew[path] == pytest.approx(chances[node])
 
 
 def test_the_record_hears_of_what_was_not_scored_as_far_as_the_text_goes() -> None:

@@ -180,7 +180,7 @@ def pair(small_target: Path, models: Path) -> tuple[Path, Path]:
 
 def first_logits(drafter: EagleSource) -> Rows:
     """The logits for the first drafted token, without drafting."""
-    logits: Rows = drafter._catch_up(1).copy()
+    logits: Rows = drafter.logits(()).copy()
     return logits
 
 
@@ -355,10 +355,9 @@ def test_a_growing_trees_logits_are_those_of_single_steps(pair: tuple[Path, Path
             fed.append(token, None, 1.0, parent)
     with opened(*pair, shape="tree") as (sequence, drafter):
         start(sequence, drafter, prompt, params=GREEDY)
-        drafter._catch_up(8)
+        drafter.logits(())
         passes = drafter.sequence
         features = {-1: passes.feature.copy()}
-        passes.plant()
         for new in (range(2), range(2, 5), range(5, 6)):
             parents = [fed.parents[node] for node in new]
             before = np.stack([features[parent] for parent in parents])

@@ -32,6 +32,16 @@ def fresh(n: int, start: int) -> list[int]:
     return list(range(start, start + n))
 
 
+def test_a_text_that_is_given_again_with_every_turn_is_there_once() -> None:
+    texts, turn = Texts([[9, 9]]), [1, 2, 3, 4, 5, 6]
+    for _ in range(5):
+        texts.begin(turn)
+        assert list(texts.index.tokens) == [9, 9, BREAK, *turn]
+    texts.index.extend([7, 8])
+    texts.begin([*turn, 7, 1, 2])
+    assert list(texts.index.tokens) == [9, 9, BREAK, *turn, 7, 1, 2]
+
+
 @given(repetitive, st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=4))
 def test_what_can_be_matched_is_kept_and_nothing_else(
     tokens: list[int], copies: list[tuple[int, int]]

@@ -113,9 +113,10 @@ def test_the_first_error_line_says_most() -> None:
 
 def test_an_abort_is_explained(small: Path) -> None:
     program = (
-        "import os, sys; from spec_cpu.llama import log; from llama_cpp.llama_cpp import _lib;"
+        "import ctypes, os, sys; from spec_cpu.llama import log;"
         "log.on_abort(lambda reason: (print(reason), sys.stdout.flush(), os._exit(7)));"
-        "_lib.ggml_abort(b'file.c', 1, b'%s', b'the reason')"
+        "ggml = ctypes.CDLL('libggml-base.so.0', mode=os.RTLD_NOLOAD | os.RTLD_NOW);"
+        "ggml.ggml_abort(b'file.c', 1, b'%s', b'the reason')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False

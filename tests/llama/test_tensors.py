@@ -14,7 +14,19 @@ from spec_cpu.errors import ModelError, UsageError
 from spec_cpu.llama.tensors import GgufFile, find_tensor
 
 ROWS, COLUMNS = 7, 256
-FORMATS = [kind for kind in GGMLType if kind in gguf.quants._type_traits or kind.name == "F32"]
+
+
+def is_known(kind: GGMLType) -> bool:
+    """Does gguf-py know what its blocks hold?"""
+    block = np.zeros(gguf.GGML_QUANT_SIZES[kind][1], np.uint8)
+    try:
+        gguf.quants.dequantize(block, kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
+FORMATS = [kind for kind in GGMLType if is_known(kind)]
 
 
 def write(path: Path, kind: GGMLType) -> Path:
