@@ -48,7 +48,7 @@ def load_kernels(library: Path) -> str:
         if name not in _loaded:
             kernels = _open(library)
             _check_layouts(kernels)
-            faults = _check(kernels)
+            faults = check_formats(kernels)
             if _loaded:
                 raise KernelsError("another build of the kernels is loaded here: start anew")
             _register(library)
@@ -170,8 +170,12 @@ def _check_layouts(kernels: ctypes.CDLL) -> None:
         )
 
 
-def _check(kernels: ctypes.CDLL) -> dict[str, str | None]:
-    """What is wrong with the kernel of each format; the library leaves out one that fails."""
+def check_formats(kernels: ctypes.CDLL) -> dict[str, str | None]:
+    """What is wrong with the kernel of each format; the library leaves out one that fails.
+
+    Raises:
+        KernelsError: all of them fail.
+    """
     message = ctypes.create_string_buffer(_MESSAGE_BYTES)
     faults: dict[str, str | None] = {}
     while name := kernels.spec_cpu_format(len(faults)):

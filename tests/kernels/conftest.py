@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,10 @@ def model(models: Path) -> Path:
 
 
 @pytest.fixture
-def copier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copier:
+def copier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Copier]:
     """A compiler that hands out what was compiled before, and works in an empty cache."""
     real = build()
-    made = Copier(tmp_path, real)
-    monkeypatch.setenv("CXX", str(made.script))
-    monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path / "cache"))
-    return made
+    with Copier(tmp_path, real) as made:
+        monkeypatch.setenv("CXX", str(made.script))
+        monkeypatch.setenv("SPEC_CPU_CACHE", str(tmp_path / "cache"))
+        yield made

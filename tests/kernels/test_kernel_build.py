@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from time import sleep
 from typing import cast
 
 import pytest
@@ -24,14 +23,15 @@ from spec_cpu.errors import KernelsError, UsageError
 from spec_cpu.kernels import build as build_module
 from spec_cpu.kernels.build import build, find_build
 from spec_cpu.kernels.choose import Kernels
-from spec_cpu.llama.kernels import _check as check_formats
-from spec_cpu.llama.kernels import load_kernels
+from spec_cpu.llama.kernels import check_formats, load_kernels
 from spec_cpu.llama.quantize import quantize
 from spec_cpu.machine import hardware
 
-USE = (
-    "from spec_cpu.kernels.choose import Kernels; k = Kernels('on'); assert not k.notice, k.notice"
-)
+USE = """
+from spec_cpu.kernels.choose import Kernels
+kernels = Kernels("on", progress=lambda what, *_: print(what, flush=True))
+assert not kernels.notice, kernels.notice
+"""
 
 # Arguments: the folder of the sources, a model in Q6_K, one in Q8_0.
 WRONG = """
@@ -84,27 +84,34 @@ def test_it_is_compiled_once(copier: Copier) -> None:
 
 
 def test_of_two_processes_at_once_one_compiles(copier: Copier) -> None:
-    copier.takes(1)
-    children = [subprocess.Popen([sys.executable, "-c", USE]) for _ in range(2)]
-    assert [child.wait(timeout=600) for child in children] == [0, 0]
+    copier.waits()
+    command = [sys.executable, "-c", USE]
+    with subprocess.Popen(command) as one:
+        copier.wait_until_it_runs()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout
+            try:
+                assert "waiting for another process" in other.stdout.readline()
+            finally:
+                copier.go_on()
+            other.communicate(timeout=600)
+    assert (one.returncode, other.returncode) == (0, 0)
     assert copier.runs == 1
 
 
 def test_what_a_process_that_was_killed_left_is_removed_by_the_next(
     copier: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copier.takes(1000)
+    copier.waits()
     child = subprocess.Popen([sys.executable, "-c", USE], start_new_session=True)
     try:
-        while not copier.runs:
-            assert child.poll() is None
-            sleep(0.01)
+        copier.wait_until_it_runs()
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
     killed = find_build().folder
     assert list(killed.parent.rglob("*.staging")), "nothing was left: this shows nothing"
-    copier.takes(0)
+    copier.hands_out()
     monkeypatch.setattr(build_module, "_FLAGS", (*build_module._FLAGS, "-DANOTHER"))
     assert build().folder != killed
     assert not list(killed.parent.rglob("*.staging"))
@@ -144,7 +151,7 @@ def test_a_library_that_cannot_be_opened_is_made_anew_once(copier: Copier, tmp_p
     """It may be as it was compiled, and yet lack what it is linked with."""
     broken = tmp_path / "broken.so"
     broken.write_bytes(b"no library")
-    copier.takes(0, broken)
+    copier.hands_out(broken)
     for _ in range(2):
         child = subprocess.run([sys.executable, "-c", USE], capture_output=True, check=False)
         assert str(find_build().log) in child.stderr.decode()

@@ -126,7 +126,7 @@ class TestWheel:
         assert (600, 1000) in reports.of("downloading tiny")
 
     def test_ctrl_c_ends_pip(self, python: Callable[[str], None], home: Path) -> None:
-        python(f"echo $$ > {home}/pid; exec sleep 60")
+        python(f"echo $$ > {home}/pid; exec tail -f /dev/null")
 
         def stop(*_: object) -> None:
             if (home / "pid").is_file() and (home / "pid").read_text():
