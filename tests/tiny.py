@@ -150,6 +150,41 @@ def write_llama(
     return model.write(path, split=split)
 
 
+def write_qwen2(
+    path: Path,
+    *,
+    seed: int = 0,
+    n_vocab: int = 32,
+    n_embd: int = 32,
+    n_layer: int = 1,
+    n_head: int = 2,
+    n_head_kv: int = 1,
+    n_ff: int = 64,
+    n_ctx: int = 256,
+    dtype: DType = "F32",
+    scale: float = 1.0,
+    noise: float = 0.0,
+    noise_seed: int = 1,
+    eos: int = EOS,
+) -> Path:
+    """Write a qwen2 model: queries, keys and values have biases, as large as what they add to."""
+    kv = n_embd // n_head * n_head_kv
+    model = _Model("qwen2", seed=seed, dtype=dtype, noise=noise, noise_seed=noise_seed)
+    model.common(n_embd=n_embd, n_layer=n_layer, n_ctx=n_ctx)
+    model.attention(n_head=n_head, n_head_kv=n_head_kv, n_embd_head=n_embd // n_head, n_ff=n_ff)
+    model.sentencepiece(vocabulary(n_vocab, eos=eos), eos=eos)
+    model.ends(n_vocab, n_embd, scale=scale, embedding_std=_EMBEDDING_STD)
+    for layer in range(n_layer):
+        block = f"blk.{layer}"
+        model.ones(f"{block}.attn_norm.weight", n_embd)
+        for name, rows in (("attn_q", n_embd), ("attn_k", kv), ("attn_v", kv)):
+            model.matrix(f"{block}.{name}.weight", rows, n_embd)
+            model.bias(f"{block}.{name}.bias", rows)
+        model.matrix(f"{block}.attn_output.weight", n_embd, n_embd)
+        model.feed_forward(block, n_embd, n_ff)
+    return model.write(path)
+
+
 def write_gemma3_swa(
     path: Path,
     *,
@@ -159,6 +194,7 @@ def write_gemma3_swa(
     n_layer: int = 4,
     n_head: int = 2,
     n_head_kv: int = 1,
+    n_embd_head: int | None = None,
     n_ff: int = 64,
     n_ctx: int = 256,
     window: int = 16,
@@ -169,8 +205,11 @@ def write_gemma3_swa(
     noise_seed: int = 1,
     eos: int = EOS,
 ) -> Path:
-    """Write a gemma3 model: every `pattern`-th layer sees all the text, the others a `window`."""
-    n_embd_head = n_embd // n_head
+    """Write a gemma3 model: every `pattern`-th layer sees all the text, the others a `window`.
+
+    `n_embd_head`: the width of a head, which need not be a share of `n_embd`, as it is by default.
+    """
+    n_embd_head = n_embd_head or n_embd // n_head
     model = _Model("gemma3", seed=seed, dtype=dtype, noise=noise, noise_seed=noise_seed)
     model.common(n_embd=n_embd, n_layer=n_layer, n_ctx=n_ctx)
     model.attention(n_head=n_head, n_head_kv=n_head_kv, n_embd_head=n_embd_head, n_ff=n_ff)
@@ -186,10 +225,10 @@ def write_gemma3_swa(
             model.ones(f"{block}.{name}.weight", n_embd)
         for name in ("attn_q_norm", "attn_k_norm"):
             model.ones(f"{block}.{name}.weight", n_embd_head)
-        model.matrix(f"{block}.attn_q.weight", n_embd, n_embd)
+        model.matrix(f"{block}.attn_q.weight", n_head * n_embd_head, n_embd)
         model.matrix(f"{block}.attn_k.weight", n_head_kv * n_embd_head, n_embd)
         model.matrix(f"{block}.attn_v.weight", n_head_kv * n_embd_head, n_embd)
-        model.matrix(f"{block}.attn_output.weight", n_embd, n_embd)
+        model.matrix(f"{block}.attn_output.weight", n_embd, n_head * n_embd_head)
         model.feed_forward(block, n_embd, n_ff)
     return model.write(path)
 
@@ -466,6 +505,11 @@ class _Model:
         values *= columns**-0.5 if std is None else std
         single = values.astype(np.float32)
         self._tensors[name] = (gguf.quants.quantize(single, self._type), self._type)
+
+    def bias(self, name: str, n: int) -> None:
+        """Random numbers of about the size of a matrix's output, without the noise of relatives."""
+        rng = np.random.default_rng([self._seed, zlib.crc32(name.encode())])
+        self.add(name, rng.standard_normal(n).astype(np.float32))
 
     def ones(self, name: str, n: int) -> None:
         self.add(name, np.ones(n, np.float32))

@@ -7,6 +7,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,6 +15,7 @@ import llama_cpp
 import numpy as np
 import pytest
 import tiny
+import trees
 from numpy.typing import NDArray
 from scipy.special import softmax
 
@@ -27,6 +29,15 @@ from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling.pipeline import SamplingParams
 
 FORMATS = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K_M", "Q5_K_M", "Q6_K", "F16", "BF16"]
+# What llama.cpp computes between the products is its own: biases, windows, wide and narrow heads.
+FAMILIES = {
+    "llama": partial(tiny.write_llama, n_head=4),
+    "biases": partial(tiny.write_qwen2, n_head=4, n_head_kv=2),
+    "heads of 256": partial(tiny.write_llama, n_head=1),
+    "sliding windows, heads of 256": partial(tiny.write_gemma3_swa, window=16, n_embd_head=256),
+}
+OTHERS = [family for family in FAMILIES if family != "llama"]
+MODELS = [*product(["llama"], FORMATS), *product(OTHERS, ["Q4_0", "Q4_K_M"])]
 TOKENS = list(range(260, 284))
 WIDEST = MAX_DRAFT_TOKENS + 1  # rows that a pass gives
 GREEDY = SamplingParams(temperature=0)
@@ -41,28 +52,42 @@ def library() -> Path:
     return found
 
 
+def written(path: Path, family: str, *, noise: float = 0.0) -> Path:
+    """Wide enough for blocks of 256 columns."""
+    write = FAMILIES[family]
+    return write(path, n_vocab=320, n_embd=256, n_ff=512, n_layer=2, scale=3, noise=noise)
+
+
 @pytest.fixture(scope="module")
 def original(models: Path) -> Path:
-    """Wide enough for blocks of 256 columns."""
-    return tiny.write_llama(
-        models / "kernels.gguf", n_vocab=320, n_embd=256, n_head=4, n_ff=512, n_layer=2, scale=3
-    )
+    return written(models / "kernels.gguf", "llama")
 
 
-@pytest.fixture(scope="module", params=FORMATS)
-def model_file(request: pytest.FixtureRequest, original: Path) -> Path:
-    file = original.with_stem(f"kernels-{request.param}")
-    quantize(original, file, request.param)
+@pytest.fixture(scope="module", params=MODELS, ids=" in ".join)
+def model_file(request: pytest.FixtureRequest, models: Path) -> Path:
+    family, quantization = request.param
+    file = models / f"kernels-{family}-{quantization}.gguf"
+    quantize(written(models / f"kernels-{family}.gguf", family), file, quantization)
     return file
 
 
+@pytest.fixture(scope="module", params=FAMILIES)
+def relatives(request: pytest.FixtureRequest, models: Path) -> tuple[Path, Path]:
+    """A target in Q4_0, and a draft that often guesses right."""
+    target = models / f"target-{request.param}.gguf"
+    quantize(written(models / f"of-{request.param}.gguf", request.param), target, "Q4_0")
+    return target, written(models / f"draft-{request.param}.gguf", request.param, noise=0.1)
+
+
 @contextmanager
-def opened(file: Path, library: Path | None, threads: int = 2) -> Iterator[KVSequence]:
+def opened(
+    file: Path, library: Path | None, threads: int = 2, paths: int = 1
+) -> Iterator[KVSequence]:
     with (
         Model(file, kernels=library) as model,
-        Context(model, n_ctx=256, threads=threads, max_outputs=WIDEST) as context,
+        Context(model, n_ctx=256, n_seq=paths, threads=threads, max_outputs=WIDEST) as context,
     ):
-        yield KVSequence(context)
+        yield KVSequence(context, branches=range(1, paths))
 
 
 def all_rows(sequence: KVSequence, widths: list[int]) -> NDArray[np.float32]:
@@ -147,6 +172,44 @@ def test_speculation_writes_the_text_of_plain_decoding(
             steps = session.generate("a tale", max_tokens=64, raw=True, ignore_eos=True)
             texts.append("".join(step.text for step in steps))
     assert len(set(texts)) == 1
+
+
+@pytest.mark.parametrize("kernels", ["on", "off"])
+def test_trees_and_chains_write_the_text_of_plain_decoding(
+    relatives: tuple[Path, Path], library: Path, kernels: str
+) -> None:
+    """Where drafts are accepted: what is behind a rejected branch is what single steps left."""
+    target, draft = relatives
+    texts, branched = set(), {}
+    for source, shape in ((None, "chain"), (draft, "chain"), (draft, "tree")):
+        with spec_cpu.load(
+            target, source, k=6, shape=shape, kernels=kernels, sampling=GREEDY, threads=1
+        ) as session:
+            texts.add(session.answer("a tale", max_tokens=120, raw=True, ignore_eos=True))
+            stats = session.stats
+            assert stats.accepted > 20 or not source
+            assert session.kernels == (library.parent.name if kernels == "on" else "stock")
+            branched[shape] = stats.branched
+    assert len(texts) == 1
+    assert branched["chain"] == 0
+    assert branched["tree"] > 5
+
+
+def test_every_nodes_row_is_that_of_single_steps(model_file: Path, library: Path) -> None:
+    """To the bit, behind a text that was itself fed as trees and is longer than a window."""
+    rng = np.random.default_rng(4)
+    with (
+        opened(model_file, library, paths=trees.PATHS) as together,
+        opened(model_file, library) as alone,
+    ):
+        together.prefill(TOKENS)
+        for _ in range(4):
+            tree, root = trees.random_tree(rng), int(rng.integers(260, 290))
+            before = list(together.tokens)
+            rows = together.score_tree(root, tree.tokens, tree.parents).copy()
+            single = trees.rows_of_steps(alone, before, tree, root)
+            np.testing.assert_array_equal(rows, single)
+            together.keep(trees.random_path(rng, tree))
 
 
 def test_rows_that_do_not_fill_a_group_stay_with_llama_cpp(models: Path, library: Path) -> None:
