@@ -50,7 +50,7 @@ _DRAFT = Kind(
 )
 # Bytes of a target's weights: in the steps of a smaller one, of less than 8 ms, keeping what they
 # say costs as much as it brings.
-_RECYCLED_FROM = 2**28
+RECYCLED_FROM = 2**28
 
 
 def load(
@@ -196,7 +196,7 @@ def _lookups(
     """The sources that take no passes."""
     kept = defaults.MEMORY_TOKENS if remembers else 0
     ngram = NgramSource(references, kept=kept)
-    if model.info.bytes < _RECYCLED_FROM:
+    if model.info.bytes < RECYCLED_FROM:
         return [ngram]
     return [ngram, RecycledSource(model.vocab.n, kernels.row_ops)]
 

@@ -201,7 +201,7 @@ def drafted(
         return spec_cpu.Costs(passes, draft_step=0.5, draft_catch_up=0.0, rebuild=0.0, row=0.0)
 
     monkeypatch.setattr("spec_cpu.costs.measure.measure", said)
-    monkeypatch.setattr("spec_cpu.loading._RECYCLED_FROM", 0)  # as for a large target
+    monkeypatch.setattr("spec_cpu.loading.RECYCLED_FROM", 0)  # as for a large target
     draft = str(request.param).replace("model", str(tiny_draft))
     return {"target": tiny_target, "draft": draft, "threads": 1, "recalibrate": True}
 

@@ -11,7 +11,7 @@ from spec_cpu.llama.vocab import Vocab
 from spec_cpu.machine import hardware
 from spec_cpu.text.files import decode, read_bytes
 
-_MEMORY = 64  # bytes that a byte of text may take: its tokens, and the index of them
+MEMORY = 64  # bytes that a byte of text may take: its tokens, and the index of them
 
 
 def read_references(files: Sequence[Path], vocab: Vocab, notices: list[str]) -> list[list[int]]:
@@ -38,7 +38,7 @@ def _read(file: Path, notices: list[str]) -> str:
 def _most_bytes() -> int:
     available = hardware.available_memory()
     most = defaults.MAX_LOOKUP_BYTES
-    return most if available is None else max(1, min(most, available // _MEMORY))
+    return most if available is None else max(1, min(most, available // MEMORY))
 
 
 def _whole_characters(data: bytes) -> bytes:

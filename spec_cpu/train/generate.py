@@ -27,11 +27,11 @@ from spec_cpu.train.shards import Manifest, Shard, ShardStore
 _LEAST_SEQUENCES = 4
 _TOP = 16  # likeliest tokens that are kept
 _BLOCK = 128  # logits are searched by the largest of each block
-_ANSWER = (64, 320)  # tokens
+ANSWER = (64, 320)  # tokens
 _LEAST_ANSWER = 64  # tokens that a prompt leaves room for
 _USER_TEMPERATURE = 1.0
 _TEMPERATURES = (0.0, defaults.TEMPERATURE)  # of answers: by turns
-_MEMORY_SHARE = 0.25  # of what is free, for the cache
+MEMORY_SHARE = 0.25  # of what is free, for the cache
 
 GenerateProgress = Callable[[int, int, float], None]
 """Told (tokens made, tokens wanted, tokens a second) after each pass; may raise to end it."""
@@ -131,10 +131,10 @@ def _sequences(target: Model, plan: Plan, length: int) -> int:
     """As many conversations as memory allows."""
     available = hardware.available_memory()
     n = plan.sequences
-    while available is not None and target.kv_bytes(n * length) > _MEMORY_SHARE * available:
+    while available is not None and target.kv_bytes(n * length) > MEMORY_SHARE * available:
         n //= 2
         if n < min(_LEAST_SEQUENCES, plan.sequences):
-            needed = target.kv_bytes(_LEAST_SEQUENCES * length) / _MEMORY_SHARE
+            needed = target.kv_bytes(_LEAST_SEQUENCES * length) / MEMORY_SHARE
             raise ContextError(
                 f"generating with {target.path.name} needs about {needed / 1e9:.1f} GB of memory, "
                 f"but {available / 1e9:.1f} GB are free: close other programs"
@@ -206,7 +206,7 @@ class _Talk:
     def _speaker(self, number: int, i: int) -> Speaker:
         """Of conversation `i` of a shard."""
         rng = np.random.default_rng([self._seed, number, i])
-        return Speaker(self._template, rng, _ANSWER, *self._opening(number, i, rng))
+        return Speaker(self._template, rng, ANSWER, *self._opening(number, i, rng))
 
     def _opening(
         self, number: int, i: int, rng: np.random.Generator

@@ -24,7 +24,7 @@ from spec_cpu.train.shards import ShardStore
 
 TEMPERATURES = (0.0, defaults.TEMPERATURE)
 _DEPTH = 5
-_PROMPTS, _TOKENS = 16, 64  # and tokens of each answer
+PROMPTS, TOKENS = 16, 64  # and tokens of each answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def evaluate(
         ) as session:
             if not session.drafters:
                 raise ModelError(session.notices[-1])
-            prompts = held_out_prompts(session.target, held_out)[:_PROMPTS]
+            prompts = held_out_prompts(session.target, held_out)[:PROMPTS]
             asked, stats = _answer(session, prompts, seconds, progress)
             notices.update(dict.fromkeys(session.notices))
             measured.append(_measured(session, temperature, stats, progress))
@@ -136,7 +136,7 @@ def _answer(
         if progress is not None:
             progress("evaluating", n, len(prompts))
         session.reset()
-        for _ in session.generate(prompt, max_tokens=_TOKENS):
+        for _ in session.generate(prompt, max_tokens=TOKENS):
             pass
         stats.merge(session.stats)
     return len(prompts), stats

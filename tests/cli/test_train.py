@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
+from program import run_program
 from spec_cpu_cli.interrupt import Interrupt
-from spec_cpu_cli.main import main
 from tiny_talk import TOKENS, write_talker
 
 import spec_cpu
@@ -56,18 +56,14 @@ def train(
 ) -> Train:
     """The command on little data, in this process, for `tmp_path / "h.gguf"`."""
     monkeypatch.setattr(recipe, "Plan", partial(Plan, sequences=8, length=64))
-    monkeypatch.setattr(generating, "_ANSWER", (8, 24))
-    monkeypatch.setattr(measure, "_PROMPTS", 3)
-    monkeypatch.setattr(measure, "_TOKENS", 8)
+    monkeypatch.setattr(generating, "ANSWER", (8, 24))
+    monkeypatch.setattr(measure, "PROMPTS", 3)
+    monkeypatch.setattr(measure, "TOKENS", 8)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def run(target: Path, *args: str | Path, out: Path = tmp_path / "h.gguf") -> Ended:
-        argv = ["spec-cpu", "train", "-m", target, "-o", out, "-t", "1", *args]
-        monkeypatch.setattr("sys.argv", list(map(str, argv)))
-        with pytest.raises(SystemExit) as exit_:
-            main()
-        captured = capsys.readouterr()
-        return Ended(int(exit_.value.code or 0), captured.out, captured.err)
+        code = run_program(monkeypatch, "train", "-m", target, "-o", out, "-t", 1, *args)
+        return Ended(code, *capsys.readouterr())
 
     return run
 

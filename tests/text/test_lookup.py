@@ -173,7 +173,7 @@ def test_of_a_large_file_the_beginning_is_used_and_it_says_how_much(
     tiny_target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Cut between characters, whatever their length."""
-    monkeypatch.setattr(hardware, "available_memory", lambda: most * references._MEMORY)
+    monkeypatch.setattr(hardware, "available_memory", lambda: most * references.MEMORY)
     file = tmp_path / "large.txt"
     file.write_text("aé€😀" * 200, encoding="utf-8")
     notices: list[str] = []

@@ -40,7 +40,7 @@ if importlib.util.find_spec("torch") is None:  # the extra "train"
 def talk(target: Model, folder: Path, shards: int, seed: int) -> ShardStore:
     """Conversations of short turns, so that there are answers in each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generating, "_ANSWER", (8, 24))
+        patch.setattr(generating, "ANSWER", (8, 24))
         plan = Plan(shards * 16 * 64, seed=seed, sequences=16, length=64)
         return generating.generate(target, folder, plan, threads=1)
 

@@ -142,7 +142,7 @@ def test_less_memory_later_changes_nothing(
     talker: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate(talker, tmp_path, Plan(SIZE, **SMALL), threads=1)
-    monkeypatch.setattr(generating, "_MEMORY_SHARE", 1e-9)
+    monkeypatch.setattr(generating, "MEMORY_SHARE", 1e-9)
     assert len(generate(talker, tmp_path, Plan(2 * SIZE, **SMALL), threads=1)) == 2
 
 
