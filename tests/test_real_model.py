@@ -90,7 +90,7 @@ def test_every_token_is_the_argmax_of_the_row_that_verified_it(
 def test_a_pass_of_many_rows_writes_the_same_text(default_path: Path, q4_0_path: Path) -> None:
     """llama.cpp computes norms elsewhere from 32 rows on."""
     texts = []
-    for draft, k in ((None, None), (q4_0_path, 31)):
+    for draft, k in (("none", None), (q4_0_path, 31)):
         options = {"sampling": GREEDY, "kernels": "on", "k": k, "shape": "chain"}
         with spec_cpu.load(default_path, draft, **options) as session:
             steps = session.generate(PROMPTS[1], max_tokens=64, ignore_eos=True)

@@ -199,7 +199,7 @@ def test_of_a_large_target_what_it_says_is_recycled(
     tiny_target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "RECYCLED_FROM", 0)
-    with spec_cpu.load(tiny_target, threads=1, sampling=GREEDY) as plain:
+    with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
     with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1) as session:
         assert [drafter.name for drafter in session.drafters] == ["ngram", "recycled"]

@@ -187,7 +187,7 @@ def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:
     greedy = {"sampling": GREEDY, "ctx": 512}
     with (
         spec_cpu.load(*readable, k=6, **greedy) as session,
-        spec_cpu.load(readable[0], **greedy) as plain,
+        spec_cpu.load(readable[0], "none", **greedy) as plain,
     ):
         assert [drafter.name for drafter in session.drafters] == ["medusa"]
         assert session.shape == "tree"
