@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -32,20 +33,28 @@ def show(file: File = None) -> None:
     for path in _files(file):
         stat = path.stat()
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
-        print(f"{path}  {stat.st_size / 1e3:,.0f} kB, written {written}: {_contents(path)}")
+        try:
+            contents = _contents(path)
+        except MemoryFileError:
+            if file is not None:
+                raise
+            contents = "no memory of spec-cpu"  # one such file must not hide the others
+        print(f"{path}  {stat.st_size / 1e3:,.0f} kB, written {written}: {contents}")
 
 
 @app.command()
 def clear(file: File = None) -> None:
     """Remove them: nothing of what was said is kept."""
     for path in _files(file):
+        kept = path
         if file is not None:
             _contents(path)  # somebody's own file that is no memory stays
+            kept = Path(os.path.realpath(path))  # what a link leads to holds what was said
         try:
-            path.unlink()
+            kept.unlink()
         except OSError as error:
-            raise SpecCpuError(f"cannot remove {path}: {error.strerror}") from None
-        print(f"removed {path}")
+            raise SpecCpuError(f"cannot remove {kept}: {error.strerror}") from None
+        print(f"removed {kept}")
 
 
 def _files(file: Path | None) -> list[Path]:
@@ -53,8 +62,12 @@ def _files(file: Path | None) -> list[Path]:
     from spec_cpu.draft.memory import memory_dir
 
     if file is not None:
-        if not file.exists():
-            raise MemoryFileError(f"there is no memory {file}")
+        try:
+            file.stat()
+        except FileNotFoundError:
+            raise MemoryFileError(f"there is no memory {file}") from None
+        except OSError as error:
+            raise MemoryFileError(f"cannot read {file}: {error.strerror}") from None
         return [file]
     found = sorted(path for path in memory_dir().glob("[!.]*") if path.is_file())
     if not found:

@@ -200,6 +200,8 @@ class Memory:
         """
         learners = [source for source in sources if isinstance(source, Learner)]
         if self._in_cache and not self._path.exists():
+            if not learners:  # nothing drafts, so nothing will be kept
+                return None
             return (
                 f"what is said is kept in {self._path}, to draft from it in later runs: `memory` "
                 "off keeps nothing, and 'spec-cpu memory clear' removes it"

@@ -58,6 +58,15 @@ def test_chat_keeps_nothing_where_it_should_not(
     assert not memories(own_cache)
 
 
+def test_nobody_is_told_that_something_is_kept_where_nothing_drafts(
+    program: Program, readable: Models, own_cache: Path
+) -> None:
+    done = program("chat", *readable.alone, "--temp", "0", "-n", "4", "-k", "0", stdin="why?\n")
+    assert done.code == 0, done.err
+    assert "is kept" not in done.err
+    assert not memories(own_cache)
+
+
 def test_run_keeps_nothing_unless_it_is_asked_to(
     program: Program, readable: Models, own_cache: Path
 ) -> None:
@@ -83,6 +92,42 @@ def test_what_cannot_be_a_memory_is_one_line(
         assert words in done.err
         assert len(done.err.splitlines()) == 1
     assert notes.read_text() == "mine"
+
+
+def test_a_file_that_is_no_memory_hides_no_other(program: Program, own_cache: Path) -> None:
+    folder = own_cache / "memory"
+    folder.mkdir(parents=True)
+    (folder / "a.memory.damaged").write_text("overwritten by something")
+    (folder / "b.memory").write_text("")
+    shown = program("memory", "show")
+    assert shown.code == 0, shown.err
+    assert [line.rpartition(": ")[2] for line in shown.text.splitlines()] == [
+        "no memory of spec-cpu",
+        "empty",
+    ]
+
+
+def test_what_a_link_leads_to_is_removed(program: Program, tmp_path: Path) -> None:
+    kept, link = tmp_path / "kept", tmp_path / "link"
+    kept.write_text("")
+    link.symlink_to(kept)
+    assert str(kept) in program("memory", "clear", link).text
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("a" * 300, "too long"), ("a/b", "Not a directory"), ("c", "there is no memory")],
+)
+def test_a_memory_that_cannot_be_there_is_one_line(
+    program: Program, tmp_path: Path, name: str, words: str
+) -> None:
+    (tmp_path / "a").write_text("")
+    for command in ("show", "clear"):
+        done = program("memory", command, tmp_path / name)
+        assert done.code == 2
+        assert words in done.err
+        assert len(done.err.splitlines()) == 1
 
 
 def test_a_damaged_one_is_a_note_and_the_answer_is_given(
