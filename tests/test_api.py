@@ -133,6 +133,11 @@ def test_what_is_wrong_is_told_by_the_call_itself(session: Session) -> None:
             session.generate(prompt)
     with pytest.raises(UsageError, match="logit_bias"):
         session.generate("hello", sampling=SamplingParams(logit_bias={10**6: 1.0}))
+    for turns in (5, "hello", ["hello"], [{"role": "user"}], [{"role": "user", "content": None}]):
+        session.messages = turns  # type: ignore[assignment]
+        with pytest.raises(UsageError, match="`messages` takes a list of turns"):
+            session.generate("hello")
+    session.reset()
     session.close()
     with pytest.raises(UsageError, match="closed"):
         session.generate("hello")

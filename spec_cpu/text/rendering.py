@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spec_cpu.arguments import check_prompt
@@ -39,9 +40,10 @@ def render(
             a conversation only the template writes them.
 
     Raises:
-        UsageError: an empty prompt.
+        UsageError: an empty prompt, or turns that are none.
     """
     check_prompt(prompt)
+    _check_turns(before)
     vocab = target.vocab
     if before is None:
         rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))
@@ -53,3 +55,19 @@ def render(
     if not rendered.tokens:
         raise UsageError("the prompt has no tokens in this model's vocabulary")
     return rendered
+
+
+def _check_turns(turns: object) -> None:
+    """Raise UsageError unless these are turns, or None: people change `Session.messages`."""
+    if turns is None:
+        return
+    wanted = "`messages` takes a list of turns, each a dict with a `role` and a `content` of text"
+    if not isinstance(turns, list | tuple):
+        raise UsageError(f"{wanted}, not {reprlib.repr(turns)}")
+    for turn in turns:
+        if not (
+            isinstance(turn, Mapping)
+            and isinstance(turn.get("role"), str)
+            and isinstance(turn.get("content"), str)
+        ):
+            raise UsageError(f"{wanted}, not {reprlib.repr(turn)} among them")
