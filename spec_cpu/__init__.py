@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from spec_cpu.errors import ContextError as ContextError
     from spec_cpu.errors import KernelsError as KernelsError
     from spec_cpu.errors import LogitsError as LogitsError
+    from spec_cpu.errors import MemoryFileError as MemoryFileError
     from spec_cpu.errors import ModelError as ModelError
     from spec_cpu.errors import SpecCpuError as SpecCpuError
     from spec_cpu.errors import UsageError as UsageError
@@ -60,6 +61,7 @@ __all__ = [
     "Finish",
     "KernelsError",
     "LogitsError",
+    "MemoryFileError",
     "Message",
     "Model",
     "ModelError",
@@ -98,6 +100,7 @@ _HOMES = {
         "ContextError",
         "KernelsError",
         "LogitsError",
+        "MemoryFileError",
         "ModelError",
         "SpecCpuError",
         "UsageError",

@@ -110,6 +110,7 @@ def load(
 
     Raises:
         UsageError: an option out of range, no such file or catalogue name.
+        MemoryFileError: `memory` is a file of another kind, or of another target.
         CatalogError: a model could not be fetched.
         ModelError: a file is not a usable model, the two do not share a vocabulary, or a head was
             made for another target.
