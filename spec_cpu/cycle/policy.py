@@ -284,10 +284,11 @@ class Policy:
 
     def draws(self, chances: Sequence[float], room: int) -> int:
         """How many tokens to draw in place of the tree with such chances; 0: take the tree."""
-        most = min(self._deepest, room)
+        most = min(self._deepest, room) if chances or not self._nap else 0
         while most and self._loss(most) + self._drawing(most) > self._budget.bears:
             most -= 1
         if not most:
+            self._nap = self._nap or _NAP
             return 0
         first, later = self._chain
         tokens = accumulate((first * later**k for k in range(most)), initial=1.0)
@@ -303,6 +304,7 @@ class Policy:
             return most
         affordable = self._budget.explores(self._loss(1) + self._drawing(1))
         self._exploring = affordable and max(trees) == trees[0]
+        self._nap = 0 if self._exploring else _NAP
         return int(self._exploring)
 
     def worth_another(self, drafted: int, reach: float, sure: float | None) -> bool:
