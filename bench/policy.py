@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import spec_cpu
-from spec_cpu import defaults
+from spec_cpu import defaults, loading
 from spec_cpu.answer import policies
 from spec_cpu.bench.arms import read_prompts
 from spec_cpu.costs.costs import Costs
@@ -100,6 +100,8 @@ def main() -> None:
         return found if draft else replace(found, draft_step=0.0, draft_catch_up=0.0), None
 
     setattr(policies, "known_or_measured", known)  # noqa: B010
+    if asked.costs != "small":  # it stands for a target whose passes are worth keeping
+        setattr(loading, "_RECYCLED_FROM", 0)  # noqa: B010
     sampling = SamplingParams(temperature=asked.temp)
     with spec_cpu.load(asked.target, asked.draft, sampling=sampling) as session:
         clock = Clock(session._context)
