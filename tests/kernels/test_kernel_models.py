@@ -76,7 +76,7 @@ def relatives(request: pytest.FixtureRequest, models: Path) -> tuple[Path, Path]
     """A target in Q4_0, and a draft that often guesses right."""
     target = models / f"target-{request.param}.gguf"
     quantize(written(models / f"of-{request.param}.gguf", request.param), target, "Q4_0")
-    return target, written(models / f"draft-{request.param}.gguf", request.param, noise=0.1)
+    return target, written(models / f"draft-{request.param}.gguf", request.param, noise=0.05)
 
 
 @contextmanager
