@@ -37,7 +37,7 @@ FAMILIES = {
     "sliding windows, heads of 256": partial(tiny.write_gemma3_swa, window=16, n_embd_head=256),
 }
 OTHERS = [family for family in FAMILIES if family != "llama"]
-MODELS = [*product(["llama"], FORMATS), *product(OTHERS, ["Q4_0", "Q4_K_M"])]
+MODELS = [*product(["llama"], FORMATS), *product(OTHERS, ["Q4_K_M"])]
 TOKENS = list(range(260, 284))
 WIDEST = MAX_DRAFT_TOKENS + 1  # rows that a pass gives
 GREEDY = SamplingParams(temperature=0)
@@ -158,6 +158,7 @@ def test_a_row_does_not_depend_on_the_number_of_threads(model_file: Path, librar
     np.testing.assert_array_equal(rows[2], rows[0])
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_speculation_writes_the_text_of_plain_decoding(
