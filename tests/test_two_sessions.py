@@ -38,7 +38,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.mark.parametrize("kernels", ["off", "on"])
-@pytest.mark.parametrize("kinds", combinations_with_replacement(KINDS, 2), ids=" and ".join)
+@pytest.mark.parametrize("kinds", [*combinations_with_replacement(KINDS, 2)], ids=" and ".join)
 def test_each_writes_what_it_writes_alone(
     files: Files, pool: ThreadPoolExecutor, kinds: tuple[str, str], kernels: str
 ) -> None:
