@@ -25,12 +25,12 @@ from spec_cpu.kernels.isa import InstructionSet
 from spec_cpu.machine import hardware
 from spec_cpu.progress import Progress
 
-_SOURCE = Path(__file__).parent / "native"
+SOURCE = Path(__file__).parent / "native"
 _NAME = "libspec_cpu_kernels.so"
 _LOG = "build.log"
 _MADE_BY = "compiler.json"
 _COMPILERS = ("g++", "c++", "clang++")
-_FLAGS = (
+FLAGS = (
     *("-std=c++17", "-O3", "-mtune=native", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"),
     # GCC 12 may compute the address of a store as null plus an index. It then takes the store for
     # one through a null pointer, which must not happen, so the function for one that changes
@@ -39,7 +39,7 @@ _FLAGS = (
     "-fno-delete-null-pointer-checks",
 )
 _LLAMA_CPP = "llama-cpp-python"
-_TIMEOUT = 600  # seconds that compiling may take, and that another process is waited for
+TIMEOUT = 600  # seconds that compiling may take, and that another process is waited for
 _OTHER = "stock kernels are used"
 
 
@@ -55,7 +55,7 @@ class Build:
     @property
     def flags(self) -> tuple[str, ...]:
         """How its files are compiled."""
-        return (*_FLAGS, *self.isa.flags, f"-I{self.llama_cpp.parent / 'include'}")
+        return (*FLAGS, *self.isa.flags, f"-I{self.llama_cpp.parent / 'include'}")
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -197,11 +197,11 @@ def _storing(found: Build, report: Progress) -> Iterator[Path]:
     removes, even if it is of another version."""
     shared = found.folder.parent / _NAME
     try:
-        with locked(shared, "compile the kernels", report, seconds=_TIMEOUT):
+        with locked(shared, "compile the kernels", report, seconds=TIMEOUT):
             yield shared
     except TimeoutError:
         raise KernelsError(
-            f"another process has been compiling the kernels for {_TIMEOUT} s: {_OTHER}"
+            f"another process has been compiling the kernels for {TIMEOUT} s: {_OTHER}"
         ) from None
     except OSError as error:
         reason = error.strerror or str(error)
@@ -209,7 +209,7 @@ def _storing(found: Build, report: Progress) -> Iterator[Path]:
 
 
 def _compile(to: Build, output: Path) -> None:
-    sources = map(str, sorted(_SOURCE.glob("*.cpp")))
+    sources = map(str, sorted(SOURCE.glob("*.cpp")))
     command = [*to.compiler, *to.flags, "-shared", *sources, "-o", str(output), *to.libraries]
     try:
         done = subprocess.run(
@@ -217,12 +217,12 @@ def _compile(to: Build, output: Path) -> None:
             env={**os.environ, "TMPDIR": str(output.parent)},  # gone with it, however this ends
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT,
+            timeout=TIMEOUT,
             check=False,
         )
         said, failed = done.stderr, done.returncode != 0
     except subprocess.TimeoutExpired:
-        said, failed = f"no end after {_TIMEOUT} s", True
+        said, failed = f"no end after {TIMEOUT} s", True
     if failed:
         raise give_up(to, f"{' '.join(command)}\n{said}")
     to.log.unlink(missing_ok=True)
@@ -269,7 +269,7 @@ def _kept(isa: InstructionSet, llama_cpp: Path) -> Build | None:
 
 def _digest_here(isa: InstructionSet) -> str:
     """What a library depends on besides the compiler."""
-    flags, processor = [*_FLAGS, *isa.flags], [hardware.processor(), *hardware.instructions()]
+    flags, processor = [*FLAGS, *isa.flags], [hardware.processor(), *hardware.instructions()]
     return _digest([_source_digest(), flags, processor, version(_LLAMA_CPP)])
 
 
@@ -279,7 +279,7 @@ def _digest(parts: list[Any]) -> str:
 
 def _source_digest() -> str:
     digest = hashlib.sha256()
-    for file in sorted(_SOURCE.iterdir()):
+    for file in sorted(SOURCE.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 

@@ -47,7 +47,7 @@ def load_kernels(library: Path) -> str:
     with _loading:  # checks and registration are for one thread
         if name not in _loaded:
             kernels = _open(library)
-            _check_layouts(kernels)
+            check_layouts(kernels)
             faults = check_formats(kernels)
             if _loaded:
                 raise KernelsError("another build of the kernels is loaded here: start anew")
@@ -160,8 +160,12 @@ def _declare(kernels: ctypes.CDLL) -> None:
     kernels.spec_cpu_matrix_multiply.restype = None
 
 
-def _check_layouts(kernels: ctypes.CDLL) -> None:
-    """The kernels read structures that no header of llama.cpp's declares."""
+def check_layouts(kernels: ctypes.CDLL) -> None:
+    """The kernels read structures that no header of llama.cpp's declares.
+
+    Raises:
+        KernelsError: this llama.cpp has others; says which.
+    """
     message = ctypes.create_string_buffer(_MESSAGE_BYTES)
     if kernels.spec_cpu_check_layouts(message, len(message)):
         raise KernelsError(

@@ -44,8 +44,8 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 
-build._SOURCE = Path(sys.argv[1])
-build._FLAGS = tuple(flag.replace("-O3", "-O1") for flag in build._FLAGS)
+build.SOURCE = Path(sys.argv[1])
+build.FLAGS = tuple(flag.replace("-O3", "-O1") for flag in build.FLAGS)
 
 
 def logits(file, library):
@@ -112,7 +112,7 @@ def test_what_a_process_that_was_killed_left_is_removed_by_the_next(
     killed = find_build().folder
     assert list(killed.parent.rglob("*.staging")), "nothing was left: this shows nothing"
     copier.hands_out()
-    monkeypatch.setattr(build_module, "_FLAGS", (*build_module._FLAGS, "-DANOTHER"))
+    monkeypatch.setattr(build_module, "FLAGS", (*build_module.FLAGS, "-DANOTHER"))
     assert build().folder != killed
     assert not list(killed.parent.rglob("*.staging"))
 
@@ -120,7 +120,7 @@ def test_what_a_process_that_was_killed_left_is_removed_by_the_next(
 def test_another_process_is_not_waited_for_without_end(
     copier: Copier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_module, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(build_module, "TIMEOUT", 0.1)
     said: list[str] = []
     with (
         locked(find_build().folder.with_name(find_build().library.name), "", lambda *_: None),

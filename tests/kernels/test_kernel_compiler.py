@@ -93,11 +93,11 @@ def test_what_was_compiled_for_something_else_is_not(
     if other == "sources":
         changed = tmp_path / "native"
         changed.mkdir()
-        monkeypatch.setattr(build_module, "_SOURCE", changed)
+        monkeypatch.setattr(build_module, "SOURCE", changed)
     elif other == "processor":
         monkeypatch.setattr(hardware, "processor", lambda: "another")
     elif other == "flags":
-        monkeypatch.setattr(build_module, "_FLAGS", (*build_module._FLAGS, "-DANOTHER"))
+        monkeypatch.setattr(build_module, "FLAGS", (*build_module.FLAGS, "-DANOTHER"))
     elif other == "damaged":
         found.library.write_bytes(b"half of one")
     else:

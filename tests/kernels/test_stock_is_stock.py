@@ -6,14 +6,14 @@ import ctypes
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 import tiny
 
 from spec_cpu.errors import KernelsError
 from spec_cpu.kernels import build
-from spec_cpu.llama import kernels as kernels_module
-from spec_cpu.llama.kernels import load_kernels
+from spec_cpu.llama.kernels import check_layouts
 from spec_cpu.llama.quantize import quantize
 
 NATIVE = Path(build.__file__).parent / "native"
@@ -22,6 +22,7 @@ NATIVE = Path(build.__file__).parent / "native"
 RUN = """
 import hashlib, os, sys
 from pathlib import Path
+from typing import cast
 os.environ["GGML_SCHED_DEBUG"] = "2"
 from spec_cpu.kernels.build import build
 from spec_cpu.llama import log
@@ -119,14 +120,12 @@ def test_a_structure_that_differs_is_named(structure: str, member: str, tmp_path
     assert checked_with(header.replace(member, f"void * more; {member}"), tmp_path) == structure
 
 
-def test_another_llama_cpp_means_stock_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_llama_cpp_means_stock_kernels() -> None:
     class Differs:
         @staticmethod
         def spec_cpu_check_layouts(message: ctypes.Array[ctypes.c_char], _size: int) -> int:
             message.value = b"ggml_backend"
             return 1
 
-    monkeypatch.setattr(kernels_module, "_loaded", {})
-    monkeypatch.setattr(kernels_module, "_open", lambda _library: Differs())
     with pytest.raises(KernelsError, match=r"another ggml_backend than.*stock ones are used"):
-        load_kernels(build.find_build().library)
+        check_layouts(cast(ctypes.CDLL, Differs()))
