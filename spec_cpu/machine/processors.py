@@ -34,7 +34,7 @@ class Processors:
         self.free = float(len(self._ours))
         self._lock = Lock()
         self._claims = 0
-        self._begun, self._preempted = perf_counter(), _preempted()
+        self._begun, self._preempted = perf_counter(), preempted()
         self._looked = self._used = self._busy = 0.0
         self._look()
         self._watching = True
@@ -68,7 +68,7 @@ class Processors:
 
     def _end_window(self, *, paused: bool) -> None:
         before = self._preempted
-        self._begun, self._preempted = perf_counter(), _preempted()
+        self._begun, self._preempted = perf_counter(), preempted()
         disturbed = self._preempted - before > _UNDISTURBED
         if paused:
             self._look()
@@ -94,7 +94,7 @@ def _guests(times: object) -> float:
     return getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
 
 
-def _preempted() -> float:
+def preempted() -> float:
     """How often our threads had to make way for others so far."""
     if sys.platform == "win32":
         return perf_counter() * 1e3  # it does not count: as if it were all the time

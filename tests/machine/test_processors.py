@@ -38,7 +38,7 @@ class Machine:
         self.busy = [0.0] * n  # seconds of each so far
         patch.setattr(hardware, "allowed_processors", lambda: list(ours or range(n)))
         patch.setattr(psutil, "cpu_times", self._times)
-        patch.setattr(processors, "_preempted", lambda: self.preempted)
+        patch.setattr(processors, "preempted", lambda: self.preempted)
         patch.setattr(processors, "perf_counter", lambda: self.now)
         patch.setattr(processors, "process_time", lambda: self.used)
 
