@@ -31,6 +31,9 @@ File = Annotated[
 def show(file: File = None) -> None:
     """Say which memories there are, and how much they hold."""
     for path in _files(file):
+        if not path.exists():
+            print(f"{path}: rests of a process that was killed while it saved")
+            continue
         stat = path.stat()
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
         try:
@@ -45,13 +48,17 @@ def show(file: File = None) -> None:
 @app.command()
 def clear(file: File = None) -> None:
     """Remove them: nothing of what was said is kept."""
+    from spec_cpu.draft.memory import clear_memory
+
     for path in _files(file):
         kept = path
         if file is not None:
             _contents(path)  # somebody's own file that is no memory stays
             kept = Path(os.path.realpath(path))  # what a link leads to holds what was said
         try:
-            kept.unlink()
+            clear_memory(kept)
+        except TimeoutError:
+            raise SpecCpuError(f"another process is saving {kept}: try again") from None
         except OSError as error:
             raise SpecCpuError(f"cannot remove {kept}: {error.strerror}") from None
         print(f"removed {kept}")
@@ -59,7 +66,7 @@ def clear(file: File = None) -> None:
 
 def _files(file: Path | None) -> list[Path]:
     """The files that are meant."""
-    from spec_cpu.draft.memory import memory_dir
+    from spec_cpu.draft.memory import memories, memory_dir
 
     if file is not None:
         try:
@@ -69,7 +76,7 @@ def _files(file: Path | None) -> list[Path]:
         except OSError as error:
             raise MemoryFileError(f"cannot read {file}: {error.strerror}") from None
         return [file]
-    found = sorted(path for path in memory_dir().glob("[!.]*") if path.is_file())
+    found = memories()
     if not found:
         print(f"nothing is kept in {memory_dir()}")
     return found

@@ -26,6 +26,7 @@ _SPREAD = 0.03  # relative: medians this steady need no more rounds
 _ROWS = 5
 _BATCH = 16  # tokens in a batch when the draft's catching up is timed
 _STEADY = 3  # rounds before medians may count as steady
+_UNDISTURBED = 2  # passes of a width, so that one of them may be held up
 _REBUILD_MATTERS_BELOW = 0.05  # seconds of a plain step: a larger model hides a graph's building
 _SETTLED = (0.02, 0.05)  # seconds of passes of a width before they count, and until the next width
 _PLAIN_SETTLED = (0.1, 0.15)
@@ -205,14 +206,17 @@ class _Bench:
         self._deepens = tuple(np.maximum.accumulate(line).tolist())
 
     def _settled(self, n: int, start: float, *, drafting: bool = False) -> list[float]:
-        """Passes over n tokens that begin late enough after `start`, one at least.
+        """Passes over n tokens that begin late enough after `start`.
+
+        Two at least: where one was held up, by a process that was stopped for a while or a machine
+        that slept, the other says what a pass takes.
 
         Args:
             drafting: each after a pass of the draft.
         """
         settled, end = _SETTLED if n > 1 else _PLAIN_SETTLED
         times: list[float] = []
-        while not times or perf_counter() - start < end:
+        while len(times) < _UNDISTURBED or perf_counter() - start < end:
             if drafting:
                 self._draft_pass()
             begin = perf_counter()

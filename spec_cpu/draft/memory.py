@@ -169,6 +169,26 @@ def write_memory(path: Path, learnt: Learnt) -> None:
         os.replace(folder / "memory", path)
 
 
+def clear_memory(path: Path) -> None:
+    """Remove the file at `path`, and what a process that was killed while it saved left of it.
+
+    Raises:
+        OSError: it cannot be removed.
+        TimeoutError: another process has been saving for too long.
+    """
+    with locked(path, "save the memory", lambda *_: None, PATIENCE), staging(path):
+        path.unlink(missing_ok=True)  # `staging` begins and ends with nothing beside it
+
+
+def memories() -> list[Path]:
+    """The memories in the cache: also those set aside, and those of which only rests are there."""
+    files = {path for path in memory_dir().glob("[!.]*") if path.is_file()}
+    rests = memory_dir().glob(".*.staging")
+    return sorted(
+        files | {path.with_name(path.name[1:].removesuffix(".staging")) for path in rests}
+    )
+
+
 def _digest(rest: bytes) -> bytes:
     return hashlib.blake2b(rest, digest_size=16).hexdigest().encode() + b"\n"
 

@@ -152,3 +152,25 @@ def test_ctrl_c_keeps_what_was_said(program: Program, readable: Models, tmp_path
     child.communicate(timeout=PATIENCE)
     assert child.returncode == 130
     assert "tokens of text" in program("memory", "show", tmp_path / "one").text
+
+
+def test_what_a_killed_process_left_is_removed_as_well(program: Program, own_cache: Path) -> None:
+    """A save that was killed leaves what was said, in the cache and beside a file of one's own."""
+    own = own_cache / "own"
+    for folder, name, target in ((own_cache / "memory", "x.memory", []), (own_cache, "own", [own])):
+        rests = folder / f".{name}.staging"
+        rests.mkdir(parents=True)
+        (rests / "memory").write_text("what was said")
+        (folder / name).touch()
+        cleared = program("memory", "clear", *target)
+        assert cleared.code == 0, cleared.err
+        assert not rests.exists()
+        assert not (folder / name).exists()
+
+
+def test_rests_without_a_memory_are_shown_and_removed(program: Program, own_cache: Path) -> None:
+    rests = own_cache / "memory" / ".x.memory.staging"
+    rests.mkdir(parents=True)
+    assert "rests of a process" in program("memory", "show").text
+    assert program("memory", "clear").code == 0
+    assert not rests.exists()

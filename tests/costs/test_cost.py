@@ -245,3 +245,25 @@ def test_what_was_not_measured_is_interpolated_and_extrapolated(
     assert len(costs.passes) == 40
     for n in (10, 11, 20, 33, 40):
         assert costs.verify(n) == pytest.approx(n, rel=0.02)
+
+
+@pytest.mark.parametrize("at", range(1, 80, 3))
+def test_a_pass_that_is_held_up_is_not_what_passes_cost(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """A process is stopped, or the machine sleeps: no time to measure is left."""
+    machine = Machine(0.01, CURVES["flat"])
+    passes = 0
+    usual = machine.pass_over
+
+    def held_up(*how: Any, **more: Any) -> None:
+        nonlocal passes
+        passes += 1
+        usual(*how, **more)
+        if passes == at:
+            machine.now += 60.0
+
+    monkeypatch.setattr(machine, "pass_over", held_up)
+    costs = measure(monkeypatch, machine)
+    assert costs.passes[0] == pytest.approx(0.01, rel=0.01)
+    assert costs.verify(8) == pytest.approx(CURVES["flat"](8), rel=0.05)
