@@ -183,8 +183,10 @@ class Drafting:
                     for _, sure in follows[:breadth]
                 ]
                 self.policy.found(growth.reach(node), calibrated)
-            if _looks_up(source):  # it knows more now of all that was asked for
+            if _looks_up(source):  # this pass has told it of all nodes
                 growth.ask(source)
+                growth.fill()
+                return True
             growth.fill()
 
     def _open(
@@ -193,9 +195,11 @@ class Drafting:
         """What may be fed in the next pass, the best first; in a cycle first the text itself."""
         if not fed:
             return [((1.0, growth.foreseen(ROOT)), ROOT)]
+        # What follows the last node of a full tree is no likelier, so it has no place there.
+        extended = best[:-1] if len(best) == growth.most else best
         layer = [
             ((growth.chances[node], growth.foreseen(node)), node)
-            for node in best
+            for node in extended
             if node not in fed
             and growth.parent(node) in fed
             and growth.token(node) not in self._ends

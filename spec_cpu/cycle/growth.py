@@ -23,6 +23,7 @@ class Growth:
 
     Attributes:
         chances: that a node is reached and accepted.
+        most: nodes of the tree.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Growth:
         self.chances: list[float] = []
         self._lookups = lookups
         self._calibration = calibration
-        self._most, self._most_paths = most, paths
+        self.most, self._most_paths = most, paths
         self._floor = floor
         self._ends = ends
         self._tokens: list[int] = []
@@ -58,7 +59,7 @@ class Growth:
 
     def fill(self) -> None:
         """Ask the lookups for all nodes that are likely enough, the likeliest first."""
-        while self._waiting and len(self._children) <= self._most:
+        while self._waiting and len(self._children) <= self.most:
             chance, node = heappop(self._waiting)
             if -chance < self._floor:
                 return
@@ -67,9 +68,10 @@ class Growth:
                 self.add(node, [(one.name, one.follows(path)) for one in self._lookups])
 
     def ask(self, lookup: Lookup) -> None:
-        """Ask `lookup`, which knows more now, for all nodes that others were asked for."""
+        """Ask `lookup`, which knows more now, for all nodes below the root that were asked for."""
         for node in [*self._children]:
-            self.add(node, [(lookup.name, lookup.follows(self._paths[node]))])
+            if node != ROOT:
+                self.add(node, [(lookup.name, lookup.follows(self._paths[node]))])
 
     def add(self, parent: int, found: Iterable[tuple[str, Follows]]) -> None:
         """`parent` may be followed by what these sources found."""
@@ -123,7 +125,7 @@ class Growth:
             if parent in chosen and room.extend(parent):
                 chosen.add(node)
                 found.append(node)
-                if len(found) == self._most:
+                if len(found) == self.most:
                     break
         return found
 

@@ -104,6 +104,7 @@ class EagleSource:
         """Take in all rows of the prompt that it can know but the last."""
         known = self._known(prompt)
         self._fell()
+        self._passes.clear()
         self._take_in_pending()
         rows = 0 if features is None else len(features)
         first = len(prompt) - 1 - rows  # the row that `features` begin with

@@ -120,6 +120,10 @@ class HeadPasses:
         """Keep the first `n` rows."""
         self._kv.truncate(n)
 
+    def clear(self) -> None:
+        """Free what a pass that was interrupted left behind the rows that are known."""
+        self._kv.reuse(self._kv.tokens)
+
     def drop(self, n: int) -> None:
         """Forget the first `n` rows, or all where the rest cannot be moved."""
         if not self._kv.drop(0, n):

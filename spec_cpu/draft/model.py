@@ -96,9 +96,8 @@ class ModelSource:
             rows = self._catch_up()
             self._fed[()] = ROOT
         else:
-            rows = self._kv.grow(
-                [path[-1] for path in paths], [self._fed[path[:-1]] for path in paths]
-            )
+            tokens = self._known([path[-1] for path in paths])
+            rows = self._kv.grow(tokens, [self._fed[path[:-1]] for path in paths])
             for path in paths:
                 self._fed[path] = len(self._fed) - 1
         return rows[:, : self._n_vocab]

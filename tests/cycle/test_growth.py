@@ -243,3 +243,43 @@ def test_the_record_hears_of_what_was_not_scored_as_far_as_the_text_goes() -> No
         growth.fill()
         growth.learn(tokens)
         assert heard == fates
+
+
+@given(seeds, st.integers(1, 12), st.integers(1, 4))
+@settings(deadline=None, max_examples=40)
+def test_no_pass_is_made_for_what_cannot_become_part_of_it(seed: int, k: int, paths: int) -> None:
+    """A pass beyond the root's is for nodes that others of the tree follow, or may have followed:
+    never for the least likely one of a tree that is full."""
+    source = Passed(seed, paths=paths)
+    tree = grown([source], Pinned(k), paths=paths).tree
+    if paths == 1:
+        assert len(source.passes) <= k
+    assert len(source.passes) <= 1 or len(tree) > 1
+
+
+@pytest.mark.parametrize("k", [1, 4, 8])
+def test_a_pass_that_tells_all_is_made_once(k: int) -> None:
+    source = Told(0)
+    proposal = grown([source], Pinned(k))
+    assert source.passes == [[()]]
+    assert proposal.names == [["told"]] * k
+
+
+class Told(Made):
+    """After one pass it knows what may follow any path of up to 3 tokens."""
+
+    shape, layers, paths = "tree", 4, 1
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed, name="told")
+        self.passes: list[list[Path]] = []
+
+    def able(self, _reader: object, nodes: int) -> int:
+        return nodes
+
+    def expand(self, paths: Sequence[Path], _reader: object) -> list[Follows]:
+        self.passes.append([*paths])
+        return [self.follows(path) for path in paths]
+
+    def follows(self, path: Path) -> Follows:
+        return self.says(path) if self.passes and len(path) < self.layers else ()

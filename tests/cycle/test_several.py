@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,3 +261,20 @@ def test_answers_add_up_by_drafter() -> None:
     assert total.by_drafter["ngram"].alpha == 5 / 7
     assert total.by_drafter["ngram"].tokens_per_cycle == 3.5
     assert total.by_drafter["model"].alpha is None
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.0)])
+def test_a_token_that_the_draft_lacks_may_be_looked_up_and_drafted_from(
+    tmp_path: Path, shape: str, sampling: SamplingParams
+) -> None:
+    """The target's text is full of tokens that stand behind all of the draft's."""
+    target = tiny.write_llama(tmp_path / "t.gguf", n_vocab=340)
+    draft = tiny.write_llama(tmp_path / "d.gguf", n_vocab=320)
+    often = replace(sampling, logit_bias=dict.fromkeys(range(322, 326), 20.0))
+    with spec_cpu.load(
+        target, f"ngram,{draft}", k=6, shape=shape, sampling=often, seed=1, threads=1
+    ) as session:
+        session.answer("hello", raw=True, max_tokens=60, ignore_eos=True)
+        assert session.stats.tokens == 60
+        assert session.stats.by_drafter["ngram"].accepted > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -11,6 +12,7 @@ from head_engine import GREEDY
 
 import spec_cpu
 from spec_cpu.errors import ModelError
+from spec_cpu.llama.context import Context, Rows
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,29 @@ def test_another_target_is_refused(readable: tuple[Path, Path], tmp_path: Path) 
     other = tiny.write_llama(tmp_path / "other.gguf", n_vocab=330, n_ctx=2048)
     with pytest.raises(ModelError, match="another vocabulary"):
         spec_cpu.load(other, readable[1])
+
+
+@pytest.mark.parametrize("n", range(1, 7))
+def test_an_interrupted_pass_of_the_head_leaves_the_session_usable(
+    readable: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, n: int
+) -> None:
+    """Python hears of Ctrl-C when llama.cpp is done, before anybody noted that it is."""
+    decode, passes = Context.decode_embeddings, iter(range(1, 1000))
+
+    def interrupted(self: Context, *args: Any, **named: Any) -> Rows:
+        rows = decode(self, *args, **named)
+        if next(passes) == n:
+            raise KeyboardInterrupt
+        return rows
+
+    with (
+        spec_cpu.load(*readable, k=4, sampling=GREEDY, ctx=512, threads=1) as session,
+        spec_cpu.load(readable[0], "none", sampling=GREEDY, ctx=512, threads=1) as plain,
+    ):
+        session.answer("one, two, three", max_tokens=10)
+        with monkeypatch.context() as patch:
+            patch.setattr(Context, "decode_embeddings", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                session.answer("and then", max_tokens=60)
+        plain.messages = [*session.messages]
+        assert session.answer("and what", max_tokens=20) == plain.answer("and what", max_tokens=20)

@@ -25,7 +25,7 @@ from spec_cpu.draft.reader import Reader
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.medusa import MedusaHead
-from spec_cpu.llama.context import Context
+from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
@@ -214,3 +214,23 @@ def test_another_target_is_refused(readable: tuple[Path, Path], tmp_path: Path) 
     other = tiny.write_llama(tmp_path / "other.gguf", n_vocab=330, n_ctx=1024)
     with pytest.raises(ModelError, match="another vocabulary"):
         spec_cpu.load(other, readable[1])
+
+
+@pytest.mark.parametrize("k", [1, 8])
+def test_the_heads_run_once_a_cycle_and_each_node_counts_once(
+    readable: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, k: int
+) -> None:
+    ran: list[object] = []
+    run = MedusaPasses.run
+
+    def counted(self: MedusaPasses, feature: Rows) -> Rows:
+        ran.append(feature)
+        return run(self, feature)
+
+    monkeypatch.setattr(MedusaPasses, "run", counted)
+    with spec_cpu.load(*readable, k=k, sampling=GREEDY, ctx=512, threads=1) as session:
+        session.answer("one, two, three", max_tokens=30)
+        stats = session.stats
+    assert 0 < len(ran) <= stats.cycles
+    assert stats.by_drafter["medusa"].drafted == stats.drafted
+    assert stats.by_drafter["medusa"].accepted == stats.accepted
