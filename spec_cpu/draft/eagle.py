@@ -179,7 +179,10 @@ class EagleSource:
             self._skip_to(self.window)
 
     def forget(self) -> None:
-        """It has learnt nothing."""
+        """It reads the next text as if it had followed none: how much it knows decides its q."""
+        self._fell()
+        self._restart(0)
+        self._text = []
 
     def close(self) -> None:
         self._context.close()

@@ -91,3 +91,18 @@ def test_an_interrupted_pass_of_the_head_leaves_the_session_usable(
                 session.answer("and then", max_tokens=60)
         plain.messages = [*session.messages]
         assert session.answer("and what", max_tokens=20) == plain.answer("and what", max_tokens=20)
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_the_same_seed_gives_the_same_answer_whatever_text_it_followed(
+    readable: tuple[Path, Path], shape: str
+) -> None:
+    """Of a long prompt it reads the end alone, of one that it knows from before all."""
+    prompt = "one, two, three, four, five, six, seven, eight, nine, ten, and so on without end"
+    told = []
+    for earlier in ((), (20, 40, 60)):
+        with spec_cpu.load(*readable, shape=shape, k=4, ctx=512, threads=1) as session:
+            for n in earlier:
+                session.answer(prompt[:n], raw=True, max_tokens=1, ignore_eos=True)
+            told.append(session.answer(prompt, raw=True, max_tokens=40, ignore_eos=True, seed=3))
+    assert told[0] == told[1]
