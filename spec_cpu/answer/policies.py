@@ -40,7 +40,7 @@ class Policies:
         recalibrate: bool,
         notify: Callable[[str | None], None],
     ) -> None:
-        """Schedule `drafters` for the text in `target`.
+        """Decide for `drafters` and the text in `target`.
 
         Args:
             repeatable: the choices do not follow the machine's momentary speed.

@@ -40,7 +40,7 @@ class DrafterStats:
 
     Attributes:
         cycles, tokens, seconds: of these cycles, whoever else had a part in them.
-        drafted, accepted, tried: nodes that it proposed, as others may have; see `propose.Part`.
+        drafted, accepted, tried: nodes that it proposed, as others may have; see `Part`.
     """
 
     cycles: int = 0

@@ -19,7 +19,7 @@ class MedusaPasses:
 
     Attributes:
         context: the heads' own, which nobody else uses.
-        rereads: 0, as nothing was read. See `cost_measure.DraftPasses`.
+        rereads: 0, as nothing was read. See `draft.base.DraftPasses`.
     """
 
     rereads = 0

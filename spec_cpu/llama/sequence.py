@@ -22,7 +22,7 @@ class KVSequence:
     `Branches`. What is accepted of it becomes text by `keep`, without being computed again.
     """
 
-    rereads = 0  # what was fed stays: see `cost_measure.DraftPasses`
+    rereads = 0  # what was fed stays: see `draft.base.DraftPasses`
 
     def __init__(self, context: Context, seq_id: int = 0, branches: Sequence[int] = ()) -> None:
         """Use sequence `seq_id` of `context`, and for trees `branches`, which nobody else uses."""

@@ -260,11 +260,6 @@ class Pipeline:
         n = self.params.penalty_last_n
         return list(history if n < 0 else history[-n:])
 
-    def confidence(self, logits: Logits) -> float:
-        """The probability of the likeliest token, before penalties: how sure a greedy draft is."""
-        chosen = logits[self._rows.near(logits, GAPS[0])]
-        return float(1.0 / np.exp(chosen - chosen.max()).sum())
-
     def allows_any(self, tokens: Ids) -> bool:
         """Is there one among `tokens` that no logit bias forbids?"""
         forbidden = self._bias_ids[np.isneginf(self._bias)]
