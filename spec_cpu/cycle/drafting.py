@@ -147,8 +147,8 @@ class Drafting:
             name = source.model.path.name if source and source.model else "the draft"
             raise ModelError(f"{name}: {error}") from None
         if proposal is None:
-            best = growth.best()
-            n = policy.verified([growth.chances[node] for node in best])
+            best = growth.best() if growth.chances else []
+            n = policy.verified([growth.chances[node] for node in best]) if best else 0
             names = [growth.names(node) for node in best[:n]]
             proposal = Proposal(growth.tree(best[:n]), names)
             proposal.passed = source.name if passed and source else None
