@@ -102,6 +102,7 @@ class Policies:
             costs = self.measured(self.most_drafted + 1, last, progress)
             self._made[names] = Drafting(drafters, self._policy(drafters, costs), ends=ends)
         self._latest = self._made[names]
+        self._latest.policy.begin()
         if self._left_out:  # when it is tried again it begins anew
             self._made = {names: self._latest}
         return self._latest

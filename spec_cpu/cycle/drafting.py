@@ -26,7 +26,7 @@ _FED = 2  # nodes fed, at most, for each one wanted
 class Decides(Protocol):
     """What decides how much is drafted. See `Policy`, `Pinned`.
 
-    Once a cycle `most`, then the questions, then `observe`.
+    `begin` once a text; once a cycle `most`, then the questions, then `observe`.
 
     Attributes:
         reason: why nothing is drafted, in a person's words; None while something is.
@@ -40,6 +40,8 @@ class Decides(Protocol):
 
     @property
     def reason(self) -> str | None: ...
+
+    def begin(self) -> None: ...
 
     def most(self, room: int) -> int: ...
 

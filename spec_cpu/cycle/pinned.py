@@ -26,6 +26,9 @@ class Pinned:
         self._k = k
         self._brought = 1.0 + _EXPECTED * k  # tokens of a cycle with a chain, lately
 
+    def begin(self) -> None:
+        """It goes by what is found in the text."""
+
     def most(self, room: int) -> int:
         return max(0, min(self._k, room))
 

@@ -17,6 +17,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from math import isclose
 
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.calibration import Calibration
@@ -158,7 +159,8 @@ class Policy:
             ValueError: `costs.passes` is too short.
         """
         if min(most, deepest) < 0 or max(most, deepest) >= len(costs.passes):
-            raise ValueError(f"nodes must be from 0 to {len(costs.passes) - 1}, not {most}")
+            asked = f"{most} and {deepest}"
+            raise ValueError(f"nodes must be from 0 to {len(costs.passes) - 1}, not {asked}")
         self.calibration = Calibration()
         self._most, self._deepest, self._passes = most, deepest, passes
         self._in_run = CostsInRun(costs)
@@ -207,6 +209,10 @@ class Policy:
         return max(1.0 / self._plain, self._tokens / self._seconds)
 
     # -- questions of a cycle -----------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Another text begins: the sources have read all of it."""
+        self._missed = self._nap = 0
 
     def most(self, room: int) -> int:
         """Nodes that may be verified in this cycle, of up to `room`."""
@@ -266,8 +272,10 @@ class Policy:
         for reach, known in layer:
             best, *others = self._usual
             if best > known:  # it will be surer of something than of what is known
-                if reach * known in found:
-                    found.remove(reach * known)
+                child = reach * known
+                same = (i for i, chance in enumerate(found) if isclose(chance, child))
+                if (at := next(same, None)) is not None:
+                    del found[at]
                 new = reach * best
             else:  # or of the same, if that is right
                 new = reach * (1.0 - known) * best
@@ -283,7 +291,10 @@ class Policy:
             self._usual[i] += reach / weight * (chance - self._usual[i])
 
     def draws(self, chances: Sequence[float], room: int) -> int:
-        """How many tokens to draw in place of the tree with such chances; 0: take the tree."""
+        """How many tokens to draw, at most, in place of the tree with such chances; 0: take it.
+
+        Where to stop is decided token by token: see `worth_another`.
+        """
         most = min(self._deepest, room) if chances or not self._nap else 0
         while most and self._loss(most) + self._drawing(most) > self._budget.bears:
             most -= 1
@@ -449,9 +460,10 @@ class Policy:
 
     def _affordable(self, most: int, drafting: float) -> int:
         """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
-        beside = self._loss(0) + self._costs.recovery * (not self._n) - self._costs.passes[0]
-        bearable = self._budget.bears - drafting - beside
-        return min(most, max(0, bisect_right(self._costs.passes, bearable) - 1))
+        costs = self._costs
+        there_and_back = 2.0 * costs.rebuild + (0.0 if self._n else costs.recovery)
+        bearable = self._budget.bears - drafting - there_and_back + costs.passes[0]
+        return min(most, max(0, bisect_right(costs.passes, bearable) - 1))
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected, and its width returned to."""
