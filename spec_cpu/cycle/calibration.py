@@ -12,6 +12,8 @@ _KEPT = 0.97  # of the record, from one outcome that was expected to the next
 _COUNT = 2.0  # accepted tokens that a source's own word counts for
 _EDGES = [2.0**n / (1.0 + 2.0**n) for n in range(-7, 5)]  # of the bins: doublings of the odds
 _CERTAIN = 0.995  # nothing is surer
+_DRAWN = 0.6  # the chance that a drawn token is accepted, before any was
+_DRAWN_KEPT = 0.95  # of the record of drawn chains, from one token that was tried to the next
 
 
 class Calibration:
@@ -52,3 +54,31 @@ class Calibration:
         kept = 1.0 - (1.0 - _KEPT) * sure
         record[0] = kept * record[0] + sure
         record[1] = kept * record[1] + accepted
+
+
+class ChainRecord:
+    """How often tokens of drawn chains were accepted: the first one, and one after another.
+
+    A cycle begins where it is hard, so that a first token is accepted less often.
+    """
+
+    def __init__(self) -> None:
+        self._first = [0.0, 0.0]  # accepted and tried
+        self._later = [0.0, 0.0]
+
+    @property
+    def chances(self) -> tuple[float, float]:
+        """Of a first token, and of one that follows another that is accepted."""
+        (a, n), (b, m) = self._first, self._later
+        first = (a + _COUNT * _DRAWN) / (n + _COUNT)
+        return first, (b + _COUNT * first) / (m + _COUNT)
+
+    def count(self, drafted: int, accepted: int) -> None:
+        """A chain of `drafted` tokens was scored, of which `accepted` stayed."""
+        tried = min(accepted + 1, drafted)
+        for record, right, n in (
+            (self._first, min(accepted, 1), min(tried, 1)),
+            (self._later, max(accepted - 1, 0), max(tried - 1, 0)),
+        ):
+            kept = _DRAWN_KEPT**n
+            record[0], record[1] = kept * record[0] + right, kept * record[1] + n

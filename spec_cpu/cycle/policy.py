@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from math import isclose
 
 from spec_cpu.costs.costs import Costs
-from spec_cpu.cycle.calibration import Calibration
+from spec_cpu.cycle.budget import Budget
+from spec_cpu.cycle.calibration import Calibration, ChainRecord
 from spec_cpu.cycle.pace import CostsInRun
 
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
@@ -30,17 +31,13 @@ _GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond t
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
 _RECORD = 16.0  # plain steps that the record begins with
 _LEARNT = 0.2  # of a new observation, where a mean is kept
-_ADVANCE, _EXPLORE = 1.5, 1.0  # plain steps that may be lost at first, and spent on exploring
-_MOST_SPARE = 2.5  # plain steps that are saved up for that
-_INTEREST = 0.01  # of plain decoding's time, that may be lost
+_EXPLORE = 1.0  # plain steps that may be spent at first on finding out whether passes pay
 _IDLE = 24  # cycles without a draft after which it is said why
 _LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
 _NAP = 8  # plain steps until it is weighed anew, which takes 2 % of a step of 5 ms
 _AHEAD = 4  # passes of the draft that are thought ahead
 _FIRST = (0.45, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
 _TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
-_DRAWN = 0.6  # the chance that a drawn token is accepted, before any was
-_DRAWN_KEPT, _COUNT = 0.95, 2.0  # of the record of drawn chains, and what that guess counts for
 
 
 Way = tuple[float, float]
@@ -49,57 +46,6 @@ Way = tuple[float, float]
 Open = tuple[float, float]
 """Of a node that may be extended: its chance, and that of the best known to follow it, if it is
 accepted."""
-
-
-@dataclass(slots=True)
-class Budget:
-    """What drafting may lose, so that it is never much slower than plain decoding.
-
-    The seconds that the run is ahead of plain decoding, and a little more: 1 % of plain decoding's
-    time, and an advance. Only that is tried whose failure it bears, so that n tokens take no longer
-    than 1.01 n + 2.5 plain steps would, whatever the text does: 0.98 of plain decoding's speed from
-    256 tokens on. This is the rule of conservative bandits with plain decoding as the known arm (Wu
-    et al. 2016, "Conservative Bandits"). Of what the run is ahead it holds 100 plain steps: where
-    drafting paid once, not all of that is lost until it is given up.
-
-    Where there is a draft that takes passes, half of the little more is for finding out whether it
-    pays. That neither spends what drafting gained, nor keeps what is looked up from being tried.
-
-    Attributes:
-        ahead: seconds that may be lost, beside `spare`; below 0 that is lost in part.
-        spare: seconds that may be lost by what is not expected to pay.
-    """
-
-    plain: float
-    explore: float  # plain steps of the advance for a draft that takes passes; 0: there is none
-    ahead: float = field(init=False)
-    spare: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.ahead, self.spare = _ADVANCE * self.plain, self.explore * self.plain
-
-    @property
-    def bears(self) -> float:
-        """Seconds that may be lost by what is expected to pay."""
-        return self.ahead + self.spare
-
-    def explores(self, loss: float) -> bool:
-        """May so much be lost by what is not?"""
-        return loss <= min(self.spare, self.bears)
-
-    def settle(self, plain: float, tokens: int, seconds: float) -> None:
-        """A cycle brought `tokens` in `seconds`."""
-        little = _INTEREST * plain * tokens
-        half = little / 2.0 if self.explore else 0.0
-        self.spare = min(self.spare + half, _MOST_SPARE * plain)
-        self.ahead = min(self.ahead + plain * tokens - seconds + little - half, 100.0 * plain)
-
-    def explored(self, plain: float, lost: float) -> None:
-        """In that cycle something was tried, beside what was expected without which it `lost` so
-        much; or gained, if below 0: then it may go on."""
-        moved = max(self.spare - _MOST_SPARE * plain, min(self.spare, lost))
-        self.spare -= moved
-        self.ahead += moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +130,7 @@ class Policy:
         self._correct()
         self._usual = [*_FIRST]  # chances of what passes find after a node, best first
         self._usual_weight = 1.0
-        self._drawn = [[0.0, 0.0], [0.0, 0.0]]  # accepted and tried: first tokens, and later ones
+        self._chains = ChainRecord()
 
     # -- what there is to know ----------------------------------------------------------------
 
@@ -301,7 +247,7 @@ class Policy:
         if not most:
             self._nap = self._nap or _NAP
             return 0
-        first, later = self._chain
+        first, later = self._chains.chances
         tokens = accumulate((first * later**k for k in range(most)), initial=1.0)
         chain = [
             (t, self._cycle(k, k + 1.0, _LASTS) + self._drawing(k)) for k, t in enumerate(tokens)
@@ -338,7 +284,7 @@ class Policy:
             return True
         if self._exploring:
             return False
-        later, rate = self._chain[1], min(self._rate, self._chain_rate)
+        later, rate = self._chains.chances[1], min(self._rate, self._chain_rate)
         step, row = self._costs.draft_step, self._costs.row
         base = self._cycle(drafted, 0.0, _LASTS)
         gain, gains = reach * (later if sure is None else sure), 0.0
@@ -370,7 +316,7 @@ class Policy:
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         if outcome.drawn:
-            self._learn_drawn(n, outcome.accepted)
+            self._chains.count(n, outcome.accepted)
         if self._drafting:
             self.brought[0] += tokens - expected + 1.0
             self.brought[1] += (seconds - took) / self._plain + 1.0
@@ -383,24 +329,6 @@ class Policy:
             self._correct()
 
     # -- how that is worked out ---------------------------------------------------------------
-
-    @property
-    def _chain(self) -> tuple[float, float]:
-        """The chance of a first drawn token, and of one after another that is accepted."""
-        (a, n), (b, m) = self._drawn
-        first = (a + _COUNT * _DRAWN) / (n + _COUNT)
-        return first, (b + _COUNT * first) / (m + _COUNT)
-
-    def _learn_drawn(self, drafted: int, accepted: int) -> None:
-        tried = min(accepted + 1, drafted)
-        for record, right, n in zip(
-            self._drawn,
-            (min(accepted, 1), max(accepted - 1, 0)),
-            (min(tried, 1), max(tried - 1, 0)),
-            strict=True,
-        ):
-            kept = _DRAWN_KEPT**n
-            record[0], record[1] = kept * record[0] + right, kept * record[1] + n
 
     def _learn_costs(self, outcome: Outcome) -> None:
         if self._drafting:
