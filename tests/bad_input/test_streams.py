@@ -87,6 +87,7 @@ def test_without_standard_error_the_text_comes_and_nothing_else(pair: list[str])
     assert (failed.code, failed.out) == (2, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict", "utf-8:strict"])
 @pytest.mark.parametrize("command", [["run", "hi é"], ["run", "hi é", "--json"], ["chat"]])
 def test_output_of_any_encoding_takes_the_answer(

@@ -118,7 +118,7 @@ def test_json_says_why_nothing_was_drafted(
         (1.0, TOKENS, "no draft pays on this machine"),
         (0.02, 1, "the answer ended before"),
     ):
-        costs = Costs(tuple(1e-4 * (1 + slope * n) for n in range(25)), 1e-4, 0.0, 0.0, 0.0)
+        costs = Costs(tuple(1e-4 * (1 + slope * n) for n in range(25)), 1e-5, 0.0, 0.0, 0.0)
         monkeypatch.setattr(measure, "measure", lambda *_, costs=costs, **__: costs)
         models = [*readable.alone, "-d", str(readable.draft), "--recalibrate"]
         d = cli.answer(*models, "--ignore-eos", "-n", str(length), "why?")

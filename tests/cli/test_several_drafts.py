@@ -32,6 +32,7 @@ def test_both_draft_and_each_is_reported(cli: Program, readable: Models) -> None
     assert "model: " not in alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("draft", "words"),
     [

@@ -195,7 +195,7 @@ def test_a_target_without_a_template_is_noted(train: Train, tmp_path: Path) -> N
         (["--only", "sleep"], "--only takes one of generate, train, evaluate, not sleep"),
         (["--quantization", "Q9"], "quantization must be one of Q8_0, Q4_0, F16, not Q9"),
         (["--hours", "1", "--tokens", "5"], "give one of them"),
-        (["--prompts", "none.jsonl"], "cannot read none.jsonl"),
+        (["--prompts", "none.jsonl"], "no such file: none.jsonl"),
         (["--only", "train"], "holds no data: generate some first"),
         (["--only", "evaluate"], "no such file"),
         (["--kernels", "maybe"], "kernels must be one of"),

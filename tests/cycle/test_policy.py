@@ -81,6 +81,7 @@ def best_fixed(curve: str, c: float, chance: float) -> float:
     return max(rates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["tree", "chain"])
 @pytest.mark.parametrize("c", [0.02, 0.1])
 @pytest.mark.parametrize("curve", list(CURVES))

@@ -71,6 +71,7 @@ def test_near_is_at_most_so_far_below(row: Logits, gap: float) -> None:
     assert NUMPY.near(row, gap).tolist() == [i for i, x in enumerate(row) if x >= bound]
 
 
+@pytest.mark.slow
 @given(
     row=rows,
     k=st.integers(1, 1100),
