@@ -320,6 +320,7 @@ def test_what_is_looked_up_is_verified_as_far_as_that_pays(
     assert looked_up(true, always(0.97), 800, always(0.2)).rate() >= 0.9 * copied, "it learns"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", ["kernel", "flat"])
 @pytest.mark.parametrize(
     ("ngram", "model"),

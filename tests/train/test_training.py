@@ -51,6 +51,7 @@ def assert_same(one: Trainer, other: Trainer) -> None:
         assert torch.equal(value, weights(other)[name]), name
 
 
+@pytest.mark.slow
 def test_it_learns(talker: Model, spoken: ShardStore, unheard: ShardStore, tmp_path: Path) -> None:
     told: list[Progress] = []
     made = trainer(
