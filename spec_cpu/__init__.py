@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spec_cpu.answer.plain import PlainTime as PlainTime
-    from spec_cpu.answer.stats import DrafterStats as DrafterStats
+    from spec_cpu.answer.stats import SourceStats as SourceStats
     from spec_cpu.answer.stats import Stats as Stats
     from spec_cpu.answer.steps import Finish as Finish
     from spec_cpu.answer.steps import Step as Step
@@ -56,7 +56,6 @@ __all__ = [
     "ContextError",
     "Costs",
     "Cycle",
-    "DrafterStats",
     "Drafts",
     "Finish",
     "KernelsError",
@@ -77,6 +76,7 @@ __all__ = [
     "Session",
     "Shape",
     "Source",
+    "SourceStats",
     "SpecCpuError",
     "Stats",
     "Step",
@@ -87,7 +87,7 @@ __all__ = [
 
 _HOMES = {
     "answer.plain": ("PlainTime",),
-    "answer.stats": ("DrafterStats", "Stats"),
+    "answer.stats": ("SourceStats", "Stats"),
     "answer.steps": ("Finish", "Step"),
     "costs.costs": ("Costs",),
     "cycle.decode": ("Cycle", "Seconds"),

@@ -26,7 +26,7 @@ from spec_cpu.arguments import (
 from spec_cpu.choice import choose_models
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Shape, Source
-from spec_cpu.draft.load import head_drafter, model_drafters
+from spec_cpu.draft.load import head_source, model_sources
 from spec_cpu.draft.memory import Memory, MemoryTarget
 from spec_cpu.draft.names import Drafts
 from spec_cpu.draft.ngram import NgramSource
@@ -159,25 +159,25 @@ def load(
                 hidden=head is not None,
             )
         )
-        drafters: list[Source] = []
+        sources: list[Source] = []
         if drafts.ngram:
-            drafters += _lookups(references, model, chosen, remembers=remembered is not None)
+            sources += _lookups(references, model, chosen, remembers=remembered is not None)
         if head is not None:
-            drafters.append(head_drafter(head, context, draft_ctx, drawn, notices))
+            sources.append(head_source(head, context, draft_ctx, drawn, notices))
         elif path is not None:
             small = undo.enter_context(_load_model(path, "draft", chosen, progress))
-            drafters += model_drafters(
+            sources += model_sources(
                 small, context, draft_ctx, drawn, notices, alone=not drafts.ngram
             )
-        notice = None if remembered is None else remembered.restore(drafters)
+        notice = None if remembered is None else remembered.restore(sources)
         undo.pop_all()
-    if choice.notice and drafters:
+    if choice.notice and sources:
         notices.insert(0, choice.notice)
     notices += [each for each in (notice, chosen.notice) if each]
     return Session(
         model,
         context,
-        drafters,
+        sources,
         k=k,
         rule=rule,
         sampling=sampling,

@@ -1,4 +1,4 @@
-"""A conversation with a target model and its drafters: a prompt in, steps out."""
+"""A conversation with a target model and its sources: a prompt in, steps out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spec_cpu import defaults
 from spec_cpu.answer.asked import Asked
 from spec_cpu.answer.choosing import Choosing
 from spec_cpu.answer.ending import Ending
-from spec_cpu.answer.stats import DrafterStats, Stats
+from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.answer.steps import Finish, Step, steps
 from spec_cpu.answer.turn import Answer
 from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_stops
@@ -45,10 +45,10 @@ class Session:
     the thread that took its last step: other threads get a `BusyError`, except that they may take
     its next steps. In its own thread `generate` and `calibrate` break the answer off. Attributes
     that need no model can be read from any thread; change `messages`, or call `reset`, between
-    answers only. Sessions do not share anything. Do not close `target` or the drafters yourself.
+    answers only. Sessions do not share anything. Do not close `target` or the sources yourself.
 
     Attributes:
-        drafters: propose the tokens of a tree each cycle; at most one of them takes passes.
+        sources: propose the tokens of a tree each cycle; at most one of them takes passes.
         messages: the turns so far, with what was said of the answer under way; may be changed
             between answers.
         stats: of the latest answer. `total`: of all answers.
@@ -63,7 +63,7 @@ class Session:
         self,
         target: Model,
         context: Context,
-        drafters: Sequence[Source],
+        sources: Sequence[Source],
         *,
         k: int | None,
         rule: str,
@@ -77,8 +77,8 @@ class Session:
         memory: Memory | None = None,
     ) -> None:
         self.target = target
-        self.drafters = list(drafters)
-        self.k = k if drafters else 0
+        self.sources = list(sources)
+        self.k = k if sources else 0
         self.rule = rule
         self.seed = seed
         self.exact = RULES[rule].exact or sampling.greedy
@@ -100,7 +100,7 @@ class Session:
         self._sequence = KVSequence(context, branches=range(1, context.n_seq))
         self._choosing = Choosing(
             self._sequence,
-            self.drafters,
+            self.sources,
             row_ops,
             sampling=sampling,
             k=self.k,
@@ -140,17 +140,17 @@ class Session:
         unsaved, self._unsaved = self._unsaved, None
         try:
             if unsaved is not None:
-                self._notify(unsaved.save(self.drafters))
+                self._notify(unsaved.save(self.sources))
         finally:
-            for drafter in self.drafters:
-                drafter.close()
+            for source in self.sources:
+                source.close()
             self._context.close()
             self.target.close()
 
     def __repr__(self) -> str:
         """The models, and how full the context is."""
         target = self.target.path.name
-        drafts = " and ".join(drafter.name for drafter in self.drafters) or "nothing"
+        drafts = " and ".join(source.name for source in self.sources) or "nothing"
         state = (
             "closed"
             if self.closed
@@ -233,7 +233,7 @@ class Session:
             repeatable=repeatable,
             progress=progress,
         )
-        if k and not self.drafters:
+        if k and not self.sources:
             raise UsageError(f"there is no draft to pin k = {k} for: load one, with k not 0")
         asked.sampling.check_tokens(self.target.vocab.n, self.target.path.name)
         steps = self._steps(asked)
@@ -282,12 +282,12 @@ class Session:
                 tokens, ending = self._begin(asked)
             yield None
             with self._turns.use(this):
-                drafters = self._choosing.latest.useful(asked.k)
+                sources = self._choosing.latest.useful(asked.k)
                 progress = self._while_open(asked.progress)
-                self._prefill(tokens, drafters, progress)
+                self._prefill(tokens, sources, progress)
                 decoded = cycles(
                     self._sequence,
-                    self._drafting(drafters, asked.k, tokens[-1], progress),
+                    self._drafting(sources, asked.k, tokens[-1], progress),
                     tokens,
                     pipeline=Pipeline(ending.restrict(asked.sampling), self._row_ops),
                     rule=RULES[asked.rule],
@@ -386,28 +386,28 @@ class Session:
             self.notices.append(notice)
 
     def _prefill(
-        self, tokens: list[int], drafters: Sequence[Source], progress: Progress | None
+        self, tokens: list[int], sources: Sequence[Source], progress: Progress | None
     ) -> None:
         """Bring the caches to the prompt without its last token."""
         start = perf_counter()
-        known = read_prompt(self._sequence, tokens, drafters, progress)
+        known = read_prompt(self._sequence, tokens, sources, progress)
         self._unsaved = self._memory
         seconds = perf_counter() - start
         for stats in (self.stats, self.total):
             stats.prompt_tokens += len(tokens)
             stats.reused_tokens += known
             stats.prefill += seconds
-            for drafter in self.drafters:
-                stats.by_drafter.setdefault(drafter.name, DrafterStats())
+            for source in self.sources:
+                stats.by_source.setdefault(source.name, SourceStats())
 
     def _drafting(
-        self, drafters: Sequence[Source], k: int | None, last: int, progress: Progress | None
+        self, sources: Sequence[Source], k: int | None, last: int, progress: Progress | None
     ) -> Drafting:
         start = perf_counter()
         told = of_seconds(progress, "measuring this machine")
-        drafting = self._choosing.latest.drafting(drafters, k, last, told)
+        drafting = self._choosing.latest.drafting(sources, k, last, told)
         seconds = perf_counter() - start
-        costs = self._choosing.latest.known() if drafters else None
+        costs = self._choosing.latest.known() if sources else None
         for stats in (self.stats, self.total):
             stats.calibrate += seconds
             stats.plain.begin(costs)
@@ -415,9 +415,9 @@ class Session:
 
     @property
     def shape(self) -> Shape | None:
-        """What is drafted: chains or trees, a model's if one drafts; None without a drafter."""
-        shapes = [drafter.shape for drafter in self.drafters if hasattr(drafter, "shape")]
-        return shapes[0] if shapes else "tree" if self.drafters else None
+        """What is drafted: chains or trees, a model's if one drafts; None without a source."""
+        shapes = [source.shape for source in self.sources if hasattr(source, "shape")]
+        return shapes[0] if shapes else "tree" if self.sources else None
 
     @property
     def most_drafted(self) -> int:
@@ -432,7 +432,7 @@ class Session:
     @property
     def draft_model(self) -> Model | None:
         """The model that drafts, if one does."""
-        models = (drafter.model for drafter in self.drafters)
+        models = (source.model for source in self.sources)
         return next((model for model in models if model is not None), None)
 
     @property
@@ -471,6 +471,6 @@ class Session:
         with self._turns.alone():
             self._settle()
             tokens = neutral(self.target.vocab, depth + 1)
-            read_prompt(self._sequence, tokens, self.drafters, self._while_open(None))
+            read_prompt(self._sequence, tokens, self.sources, self._while_open(None))
             told = of_seconds(self._while_open(progress), "measuring this machine")
             return self._choosing.latest.measured(max_width, tokens[-1], told)

@@ -243,10 +243,10 @@ def test_without_a_seed_each_answer_has_one_of_its_own(tiny_target: Path) -> Non
 
 def test_a_target_alone_drafts_from_the_text(tiny_target: Path) -> None:
     with spec_cpu.load(tiny_target, threads=1) as session:
-        assert [drafter.name for drafter in session.drafters] == ["ngram"]
+        assert [drafter.name for drafter in session.sources] == ["ngram"]
         assert "`draft`" in session.notices[0]
     with spec_cpu.load(tiny_target, "none", threads=1) as session:
-        assert session.drafters == session.notices == []
+        assert session.sources == session.notices == []
 
 
 def test_a_pair_and_names_of_the_catalogue(
@@ -264,7 +264,7 @@ def test_a_pair_and_names_of_the_catalogue(
         + '[pairs.both]\ntarget = "large"\ndraft = "small"\n'
     )
     with spec_cpu.load(pair="both", threads=1) as session:
-        assert {drafter.name for drafter in session.drafters} == {"ngram", "model"}
+        assert {drafter.name for drafter in session.sources} == {"ngram", "model"}
     with spec_cpu.load("large", "small", threads=1) as session:
         assert session.target.path == tiny_target
     with pytest.raises(UsageError, match="not both"):

@@ -91,13 +91,13 @@ def test_verification_and_formulas_import_no_model() -> None:
 
 
 def test_what_drafts_knows_nothing_of_what_else_does() -> None:
-    """What makes drafts is a class named Drafter or Source; `load` makes them, and knows them."""
+    """What makes drafts is a class named Source; `load` makes them, and knows them."""
     sources = {
         name.removeprefix("spec_cpu.")
         for name, tree in SOURCES.items()
         if within(name, "spec_cpu.draft") and name not in ("spec_cpu.draft.base", "spec_cpu.draft")
         for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.name.endswith(("Drafter", "Source"))
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Source")
     }
     assert len(sources) >= 4, "this looks at nothing"
     assert [arrow for arrow in sorted(arrows()) if {*arrow} <= sources] == []

@@ -158,9 +158,9 @@ def test_one_file_to_look_things_up_in(tiny_target: Path, tmp_path: Path) -> Non
     file.write_text("a text to look up")
     for lookup in (file, str(file), [file], [str(file)], (file,)):
         with spec_cpu.load(tiny_target, "ngram", threads=1, lookup=lookup) as session:
-            assert session.drafters
+            assert session.sources
     with spec_cpu.load(tiny_target, "ngram", threads=1, lookup=None) as session:
-        assert session.drafters
+        assert session.sources
 
 
 def test_the_home_folder(
@@ -174,7 +174,7 @@ def test_the_home_folder(
         with spec_cpu.load(kind("~/t.gguf"), kind("~/d"), threads=1, k=2, lookup=None) as session:
             assert session.draft_model is not None
     with spec_cpu.load("~/t.gguf", "ngram,~/d", threads=1, lookup="~/a.txt") as session:
-        assert len(session.drafters) == 2
+        assert len(session.sources) == 2
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20))

@@ -60,7 +60,7 @@ def test_k_can_be_pinned_for_an_answer(session: Session) -> None:
 
 
 def test_a_plain_answer_leaves_the_draft_alone(session: Session) -> None:
-    (drafter,) = session.drafters
+    (drafter,) = session.sources
     answer(session, "hello", k=0)
     assert session.stats.drafted == 0
     assert drafter.sequence is not None
@@ -393,7 +393,7 @@ def test_a_draft_of_another_vocabulary_is_refused(tiny_target: Path, tmp_path: P
 def test_a_recurrent_target_decodes_plainly_with_a_notice(tmp_path: Path) -> None:
     path = tiny.write_mamba(tmp_path / "m.gguf", n_vocab=32)
     with spec_cpu.load(path, path, threads=1, sampling=GREEDY) as session:
-        assert session.drafters == []
+        assert session.sources == []
         assert "recurrent" in session.notices[0]
         first = answer(session, "abc", raw=True, ignore_eos=True)
         assert answer(session, "abc", raw=True, ignore_eos=True) == first
@@ -403,7 +403,7 @@ def test_a_recurrent_draft_is_left_out_with_a_notice(tmp_path: Path) -> None:
     target = tiny.write_llama(tmp_path / "t.gguf", n_vocab=32)
     draft = tiny.write_mamba(tmp_path / "m.gguf", n_vocab=32)
     with spec_cpu.load(target, draft, threads=1, seed=1) as session:
-        assert session.drafters == []
+        assert session.sources == []
         assert "cannot draft" in session.notices[0]
         assert answer(session, "abc", raw=True)
 

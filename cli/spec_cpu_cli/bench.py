@@ -250,11 +250,11 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
     from spec_cpu.bench import results
     from spec_cpu_cli.bench_report import Report
 
-    if not session.drafters:
+    if not session.sources:
         why = session.notices[-1] if session.notices else "-k 0 drafts nothing"
         raise UsageError(f"bench compares a draft with none: {why}")
     model = session.draft_model
-    heads = any(one.by_features for one in session.drafters)  # that other programs cannot run
+    heads = any(one.by_features for one in session.sources)  # that other programs cannot run
     draft = model.path if model and not heads else None
     setting = _setting(session, draft, asked, temperature)
     measured = _measure(session, asked, setting, show=show)

@@ -111,8 +111,8 @@ def sections(report: Report) -> list[Section]:
             _costs(report.costs),
         )
     ]
-    if len(report.results[OVERALL].drafters) > 1:
-        found.append(_drafters(report.results))
+    if len(report.results[OVERALL].sources) > 1:
+        found.append(_sources(report.results))
     if report.drafted:
         found.append(_positions(report.results))
     if report.sweep:
@@ -186,21 +186,21 @@ def _costs(costs: Costs) -> str:
     )
 
 
-def _drafters(results: dict[str, Result]) -> Section:
+def _sources(results: dict[str, Result]) -> Section:
     rows = [
         [
             category,
             name,
-            f"{drafter.cycles:.0%}",
-            _number(drafter.alpha),
-            _number(drafter.tokens_per_cycle),
+            f"{source.cycles:.0%}",
+            _number(source.alpha),
+            _number(source.tokens_per_cycle),
         ]
         for category, result in results.items()
-        for name, drafter in result.drafters.items()
+        for name, source in result.sources.items()
     ]
-    header = ["category", "drafter", "steps", "accepted", "tok/step"]
+    header = ["category", "source", "steps", "accepted", "tok/step"]
     note = "steps: with a token or a pass of it; several may have proposed the same token"
-    return Section("by drafter", header, rows, note)
+    return Section("by source", header, rows, note)
 
 
 def _positions(results: dict[str, Result]) -> Section:

@@ -353,7 +353,7 @@ def open_session(
             progress=interrupt.checked(report),
         )
         interrupt.check()
-    if choice.notice and session.drafters:
+    if choice.notice and session.sources:
         session.notices.insert(0, choice.notice)
     return session
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from spec_cpu import defaults
-from spec_cpu.answer.stats import DrafterStats, Stats
+from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.session import Session
 
 _FREE = 0.05  # of the time: drafting that takes less is not the reason for a low speedup
@@ -61,8 +61,8 @@ def summary(
         f"{' (trees)' if shape == 'tree' else ''}; {_number(stats.alpha, '.0%')} accepted, "
         f"{_number(stats.alpha_exact, '.0%')} expected (by position: {positions})"
     )
-    if len(stats.by_drafter) > 1:
-        yield from (_part(name, one, stats) for name, one in stats.by_drafter.items())
+    if len(stats.by_source) > 1:
+        yield from (_part(name, one, stats) for name, one in stats.by_source.items())
     if stats.speedup is None:
         yield (
             "speedup not known: there are too few plain steps to compare with, and no measured "
@@ -78,13 +78,13 @@ def summary(
     yield from _advice(stats)
 
 
-def _part(name: str, drafter: DrafterStats, stats: Stats) -> str:
-    if not drafter.cycles:
+def _part(name: str, source: SourceStats, stats: Stats) -> str:
+    if not source.cycles:
         return f"{name}: never drafted"
     return (
-        f"{name}: drafted in {drafter.cycles} of {stats.cycles} steps, "
-        f"{_number(drafter.alpha, '.0%')} accepted, "
-        f"{_number(drafter.tokens_per_cycle, '.2f')} tokens per step"
+        f"{name}: drafted in {source.cycles} of {stats.cycles} steps, "
+        f"{_number(source.alpha, '.0%')} accepted, "
+        f"{_number(source.tokens_per_cycle, '.2f')} tokens per step"
     )
 
 
@@ -141,8 +141,8 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "speedup_theory": stats.speedup_theory,
         "speedup_textbook": stats.speedup_textbook,
         "target": asdict(session.target.info),
-        "drafter": ",".join(drafter.name for drafter in session.drafters) or None,
-        "drafters": {name: _counted(one) for name, one in stats.by_drafter.items()},
+        "source": ",".join(source.name for source in session.sources) or None,
+        "sources": {name: _counted(one) for name, one in stats.by_source.items()},
         "draft": asdict(model.info) if model else None,
         "notices": session.notices,
     }
@@ -150,16 +150,16 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
 
 def _why_plain(session: Session) -> str | None:
     """Why nothing is drafted, or nothing was in the whole answer."""
-    if session.drafters and not session.stats.drafted:
+    if session.sources and not session.stats.drafted:
         return session.why_plain or "the answer ended before anything was worth drafting"
     return session.why_plain or session.target.why_no_drafts
 
 
-def _counted(drafter: DrafterStats) -> dict[str, float | None]:
+def _counted(source: SourceStats) -> dict[str, float | None]:
     return {
-        **asdict(drafter),
-        "alpha": drafter.alpha,
-        "tokens_per_cycle": drafter.tokens_per_cycle,
+        **asdict(source),
+        "alpha": source.alpha,
+        "tokens_per_cycle": source.tokens_per_cycle,
     }
 
 

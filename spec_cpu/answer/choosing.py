@@ -21,7 +21,7 @@ class Choosing:
     def __init__(
         self,
         target: KVSequence,
-        drafters: Sequence[Source],
+        sources: Sequence[Source],
         row_ops: RowOps,
         *,
         sampling: SamplingParams,
@@ -31,7 +31,7 @@ class Choosing:
     ) -> None:
         """Begin with those for `sampling`. The others: as for `Policies`."""
         self._target = target
-        self._drafters = drafters
+        self._sources = sources
         self._row_ops = row_ops
         self._k = k
         self._notify = notify
@@ -48,7 +48,7 @@ class Choosing:
         costs = self.latest.costs
         self._recalibrate &= costs is None
         if repeatable:
-            for source in self._drafters:
+            for source in self._sources:
                 source.forget()
             self.latest = self._new(sampling, repeatable=True)
         else:
@@ -60,7 +60,7 @@ class Choosing:
     def _new(self, sampling: SamplingParams, *, repeatable: bool = False) -> Policies:
         return Policies(
             self._target,
-            self._drafters,
+            self._sources,
             Pipeline(sampling, self._row_ops),
             k=self._k,
             repeatable=repeatable,

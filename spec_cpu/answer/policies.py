@@ -32,7 +32,7 @@ class Policies:
     def __init__(
         self,
         target: KVSequence,
-        drafters: Sequence[Source],
+        sources: Sequence[Source],
         pipeline: Pipeline,
         *,
         k: int | None,
@@ -40,7 +40,7 @@ class Policies:
         recalibrate: bool,
         notify: Callable[[str | None], None],
     ) -> None:
-        """Decide for `drafters` and the text in `target`.
+        """Decide for `sources` and the text in `target`.
 
         Args:
             repeatable: the choices do not follow the machine's momentary speed.
@@ -50,7 +50,7 @@ class Policies:
         self.k = k
         self.costs: Costs | None = None
         self._target = target
-        self._drafters = drafters
+        self._sources = sources
         self._pipeline = pipeline
         self._repeatable = repeatable
         self._recalibrate = recalibrate
@@ -60,7 +60,7 @@ class Policies:
         self._left_out: list[Source] = []  # of this answer, by what earlier ones showed
 
     def useful(self, k: int | None) -> list[Source]:
-        """The drafters without those that will not be asked in an answer that pins `k`, or none.
+        """The sources without those that will not be asked in an answer that pins `k`, or none.
 
         One that takes passes, and did not pay in earlier answers, is left out of most others.
         """
@@ -68,26 +68,26 @@ class Policies:
         if k == 0:
             return []
         if k is not None or self.k is not None:
-            return list(self._drafters)
+            return list(self._sources)
         record = self._record
         if record is not None:
             self._left_out = [
                 one
-                for one in self._drafters
+                for one in self._sources
                 if one.sequence is not None and not record.due(self._kind(one.name))
             ]
-        able = [one for one in self._drafters if one not in self._left_out]
+        able = [one for one in self._sources if one not in self._left_out]
         made = self._made.get(_names(able))
         return [] if made is not None and made.policy.hopeless else able
 
     def drafting(
         self,
-        drafters: Sequence[Source],
+        sources: Sequence[Source],
         k: int | None,
         last: int,
         progress: MeasureProgress | None,
     ) -> Drafting:
-        """`drafters` and what decides for them: an answer's own where it pins `k`, else the usual.
+        """`sources` and what decides for them: an answer's own where it pins `k`, else the usual.
 
         Args:
             last: the text's last token, to measure with.
@@ -95,20 +95,20 @@ class Policies:
         ends = self._target.context.model.vocab.end_tokens
         if k is None:
             k = self.k
-        if k is not None or not drafters:
-            return Drafting(drafters, Pinned(k or 0), ends=ends)
-        names = _names(drafters)
+        if k is not None or not sources:
+            return Drafting(sources, Pinned(k or 0), ends=ends)
+        names = _names(sources)
         if names not in self._made:
             costs = self.measured(self.most_drafted + 1, last, progress)
-            self._made[names] = Drafting(drafters, self._policy(drafters, costs), ends=ends)
+            self._made[names] = Drafting(sources, self._policy(sources, costs), ends=ends)
         self._latest = self._made[names]
         self._latest.policy.begin()
         if self._left_out:  # when it is tried again it begins anew
             self._made = {names: self._latest}
         return self._latest
 
-    def _policy(self, drafters: Sequence[Source], costs: Costs) -> Policy:
-        passes = next((one for one in drafters if one.sequence is not None), None)
+    def _policy(self, sources: Sequence[Source], costs: Costs) -> Policy:
+        passes = next((one for one in sources if one.sequence is not None), None)
         explore = None
         if passes is not None and self._record is not None:
             explore = self._record.advance(self._kind(passes.name))
@@ -122,15 +122,15 @@ class Policies:
         )
 
     def remember(self, tokens: int) -> None:
-        """Keep what an answer of `tokens` says of the drafters that take passes, for those to come.
+        """Keep what an answer of `tokens` says of the sources that take passes, for those to come.
 
         Where k is pinned they draft whether it pays or not, which says nothing of them.
         """
-        record, drafter = self._record, self._draft
-        if record is None or drafter is None or self.k is not None or not tokens:
+        record, source = self._record, self._draft
+        if record is None or source is None or self.k is not None or not tokens:
             return
-        name = self._kind(drafter.name)
-        if drafter in self._left_out:
+        name = self._kind(source.name)
+        if source in self._left_out:
             record.left_out(name, tokens)
         elif self._latest is not None and isinstance(self._latest.policy, Policy):
             record.took_part(name, *self._latest.policy.brought)
@@ -138,7 +138,7 @@ class Policies:
         record.write()
 
     def _kind(self, name: str) -> str:
-        """The drafter `name` in the record: what it brings depends on the temperature."""
+        """The source `name` in the record: what it brings depends on the temperature."""
         return f"{name}, {'greedy' if self._pipeline.params.greedy else 'sampled'}"
 
     @cached_property
@@ -201,9 +201,9 @@ class Policies:
 
     @property
     def _draft(self) -> Source | None:
-        """The drafter that takes passes, if one does."""
-        return next((one for one in self._drafters if one.sequence is not None), None)
+        """The source that takes passes, if one does."""
+        return next((one for one in self._sources if one.sequence is not None), None)
 
 
-def _names(drafters: Sequence[Source]) -> tuple[str, ...]:
-    return tuple(one.name for one in drafters)
+def _names(sources: Sequence[Source]) -> tuple[str, ...]:
+    return tuple(one.name for one in sources)

@@ -35,7 +35,7 @@ _SUMS = (
 
 
 @dataclass(slots=True)
-class DrafterStats:
+class SourceStats:
     """Counters over the cycles in which one source had a part.
 
     Attributes:
@@ -53,9 +53,9 @@ class DrafterStats:
     def add(self, cycle: Cycle, part: Part, kept: int) -> None:
         """Count a cycle of which `kept` tokens became text, and in which it had this part."""
         seconds = cycle.seconds.total
-        self.merge(DrafterStats(1, kept, part.drafted, part.accepted, part.tried, seconds))
+        self.merge(SourceStats(1, kept, part.drafted, part.accepted, part.tried, seconds))
 
-    def merge(self, other: DrafterStats) -> None:
+    def merge(self, other: SourceStats) -> None:
         """Add what another answer counted."""
         self.cycles += other.cycles
         self.tokens += other.tokens
@@ -99,7 +99,7 @@ class Stats:
     """Counters over cycles. Times are seconds.
 
     Attributes:
-        by_drafter: counters of each drafter, by its name.
+        by_source: counters of each source, by its name.
         prefill, calibrate: time before the first cycle: reading the prompt, measuring what passes
             cost where that is not known yet.
         plain: what plain decoding would have taken for the same tokens.
@@ -112,7 +112,7 @@ class Stats:
     branched: int = 0
     tried_by_position: list[int] = field(default_factory=list)
     accepted_by_position: list[int] = field(default_factory=list)
-    by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
+    by_source: dict[str, SourceStats] = field(default_factory=dict)
     overlap: float = 0.0
     draft: float = 0.0
     target: float = 0.0
@@ -155,7 +155,7 @@ class Stats:
         self._rows += cycle.rows
         self.plain.add(cycle, kept)
         for name, part in cycle.parts.items():
-            self.by_drafter.setdefault(name, DrafterStats()).add(cycle, part, kept)
+            self.by_source.setdefault(name, SourceStats()).add(cycle, part, kept)
 
     def merge(self, other: Stats) -> None:
         """Add what another answer counted."""
@@ -167,8 +167,8 @@ class Stats:
             setattr(self, name, [mine + its for mine, its in pairs])
         for width, passes in other._passes.items():
             self._passes[width].merge(passes)
-        for drafter, counted in other.by_drafter.items():
-            self.by_drafter.setdefault(drafter, DrafterStats()).merge(counted)
+        for source, counted in other.by_source.items():
+            self.by_source.setdefault(source, SourceStats()).merge(counted)
 
     def _count_positions(self, cycle: Cycle) -> None:
         missing = cycle.depth - len(self.tried_by_position)
@@ -209,8 +209,8 @@ class Stats:
 
     @property
     def plain_tokens_per_second(self) -> float | None:
-        """The speed of plain decoding here; without drafters it is this run's own."""
-        if not self.by_drafter:
+        """The speed of plain decoding here; without sources it is this run's own."""
+        if not self.by_source:
             return self.tokens_per_second
         return self.tokens / self.plain.seconds if self.plain.seconds else None
 

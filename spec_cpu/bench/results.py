@@ -28,8 +28,8 @@ class Speedup:
 
 
 @dataclass(frozen=True, slots=True)
-class DrafterShare:
-    """One drafter: its share of the cycles, and what became of its drafts in them."""
+class SourceShare:
+    """One source: its share of the cycles, and what became of its drafts in them."""
 
     cycles: float
     alpha: float | None
@@ -41,7 +41,7 @@ class Result:
     """A category's rounds, summed up: the speculative arm against the plain one.
 
     Attributes:
-        drafters: by name; the other cycles were plain steps.
+        sources: by name; the other cycles were plain steps.
         k: tokens drafted in most of the cycles that drafted any. `k_used`: cycles by that number.
     """
 
@@ -55,7 +55,7 @@ class Result:
     tokens_per_cycle: float | None
     k: int
     k_used: dict[int, int]
-    drafters: dict[str, DrafterShare]
+    sources: dict[str, SourceShare]
     c: float | None
     speedup_theory: float | None
     speedup_textbook: float | None
@@ -115,9 +115,9 @@ def _result(rounds: Sequence[Round], pin: Pin) -> Result:
         tokens_per_cycle=fast.tokens_per_cycle,
         k=fast.k,
         k_used=fast.k_used,
-        drafters={
-            name: DrafterShare(one.cycles / fast.cycles, one.alpha, one.tokens_per_cycle)
-            for name, one in fast.by_drafter.items()
+        sources={
+            name: SourceShare(one.cycles / fast.cycles, one.alpha, one.tokens_per_cycle)
+            for name, one in fast.by_source.items()
         },
         c=fast.c,
         speedup_theory=fast.speedup_theory,

@@ -36,7 +36,7 @@ class CostCache:
     llama.cpp's version, the kernels and the processor.
 
     Attributes:
-        record: the file of what drafters brought with this combination, see `KeptRecord`.
+        record: the file of what sources brought with this combination, see `KeptRecord`.
     """
 
     def __init__(self, target: Context, draft: Context | None) -> None:

@@ -18,7 +18,7 @@ _TRY = 1.25  # plain steps that it may
 
 
 class KeptRecord:
-    """Of each drafter the tokens that its cycles brought, and how many plain steps they took.
+    """Of each source the tokens that its cycles brought, and how many plain steps they took.
 
     Even one that waits costs something, and finding out in each answer anew what it is good for
     costs more. So one that did not pay is left out, until half a percent of what was decoded
@@ -65,7 +65,7 @@ class KeptRecord:
     def write(self) -> None:
         """Keep what changed, if that is possible: else the next session finds out again.
 
-        What others wrote meanwhile of other drafters stays.
+        What others wrote meanwhile of other sources stays.
         """
         others = {} if self._anew else _read(self._path)
         changed = {name: self._brought[name] for name in self._changed}

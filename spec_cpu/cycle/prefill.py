@@ -16,35 +16,35 @@ _SENTENCE = "The quick brown fox jumps over the lazy dog. "
 def read_prompt(
     target: KVSequence,
     tokens: list[int],
-    drafters: Sequence[Source],
+    sources: Sequence[Source],
     progress: Progress | None = None,
 ) -> int:
-    """Bring the caches of `target` and of `drafters` to the prompt without its last token.
+    """Bring the caches of `target` and of `sources` to the prompt without its last token.
 
     Returns:
         How many tokens were in the target's cache.
     """
     told = of_tokens(progress, "reading the prompt")
-    features, known = _read(target, tokens, drafters, told)
-    for drafter in drafters:
+    features, known = _read(target, tokens, sources, told)
+    for source in sources:
         told = of_tokens(progress, "reading the prompt (draft)")
-        drafter.begin(tokens, told, features=features)
+        source.begin(tokens, told, features=features)
     return known
 
 
 def _read(
     target: KVSequence,
     tokens: list[int],
-    drafters: Sequence[Source],
+    sources: Sequence[Source],
     progress: PrefillProgress | None,
 ) -> tuple[Rows | None, int]:
     """Bring the target's cache to the prompt without its last token.
 
     Returns:
-        The features that `drafters` want, and how many tokens were in the cache.
+        The features that `sources` want, and how many tokens were in the cache.
     """
     known = target.reuse(tokens[:-1])
-    wanted = max((drafter.lacks(tokens) for drafter in drafters), default=0)
+    wanted = max((source.lacks(tokens) for source in sources), default=0)
     if not wanted:
         target.prefill(tokens[known:-1], progress)
         return None, known

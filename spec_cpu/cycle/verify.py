@@ -126,7 +126,7 @@ def _descend(tree: TokenTree, choose: Callable[[int], int]) -> Verdict:
 def verify_typical(tree: TokenTree, p: Sequence[Distribution], rng: np.random.Generator) -> Verdict:
     """Every token stays that is typical of p, however it was drafted; the longest path does.
 
-    NOT exact: a likely enough token that a drafter prefers is written more often than p says. x is
+    NOT exact: a likely enough token that a source prefers is written more often than p says. x is
     typical if p(x) >= min(epsilon, delta exp(-H(p))): the surer the target is, the likelier x must
     be. Of paths equally long the first stays, and the token after it is drawn from p. Hewitt et al.
     2022, "Truncation Sampling as Language Model Desmoothing"; Cai et al. 2024, "Medusa".

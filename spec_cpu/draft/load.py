@@ -1,4 +1,4 @@
-"""Drafters for a target, from what was loaded: contexts of their own, and whether they fit."""
+"""Sources for a target, from what was loaded: contexts of their own, and whether they fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spec_cpu.llama.tensors import find_tensor
 from spec_cpu.llama.vocab import check_same_vocabulary
 
 
-def model_drafters(
+def model_sources(
     draft: Model,
     context: Context,
     draft_ctx: int | None,
@@ -29,7 +29,7 @@ def model_drafters(
     *,
     alone: bool,
 ) -> list[ModelSource]:
-    """The drafter that `draft` makes for the target of `context`; none if it cannot draft for it.
+    """The source that `draft` makes for the target of `context`; none if it cannot draft for it.
 
     Args:
         notices: are told why it cannot.
@@ -72,10 +72,10 @@ def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
     )
 
 
-def head_drafter(
+def head_source(
     head: Head, context: Context, draft_ctx: int | None, shape: Shape, notices: list[str]
 ) -> Passes:
-    """The drafter that `head` makes for the target of `context`, which keeps hidden states.
+    """The source that `head` makes for the target of `context`, which keeps hidden states.
 
     Args:
         shape: of what an EAGLE head drafts; Medusa's heads make trees.
@@ -88,11 +88,11 @@ def head_drafter(
     if notice:
         notices.append(notice)
     if isinstance(head, MedusaHead):
-        return _medusa_drafter(head, context)
-    return _eagle_drafter(head, context, draft_ctx, shape)
+        return _medusa_source(head, context)
+    return _eagle_source(head, context, draft_ctx, shape)
 
 
-def _eagle_drafter(
+def _eagle_source(
     head: EagleHead, context: Context, draft_ctx: int | None, shape: Shape
 ) -> EagleSource:
     target = context.model
@@ -109,12 +109,12 @@ def _eagle_drafter(
             hidden=True,
             flash=target.library is not None,  # llama.cpp's takes longer than the rest of a head
         )
-        drafter = EagleSource(head, model, small, embedding, shape=shape)
+        source = EagleSource(head, model, small, embedding, shape=shape)
         undo.pop_all()
-    return drafter
+    return source
 
 
-def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaSource:
+def _medusa_source(head: MedusaHead, context: Context) -> MedusaSource:
     heads, target = len(head.accuracy), context.model
     with ExitStack() as undo:
         model = undo.enter_context(Model(head.path, kernels=target.library))
@@ -125,9 +125,9 @@ def _medusa_drafter(head: MedusaHead, context: Context) -> MedusaSource:
             max_outputs=heads,
             flash=target.library is not None,
         )
-        drafter = MedusaSource(head, model, small)
+        source = MedusaSource(head, model, small)
         undo.pop_all()
-    return drafter
+    return source
 
 
 def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:

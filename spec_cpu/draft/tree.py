@@ -1,4 +1,4 @@
-"""What a drafter proposes."""
+"""What a source proposes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TokenTree:
         tokens: the proposed ids; none means a plain step.
         q: the distribution each token of a chain was drawn from; None if they were not drawn but
             chosen (argmax, or looked up): a point mass on each. Only a chain is drawn.
-        confidence: how sure the drafter is of each, given its parent; empty if it cannot say.
+        confidence: how sure the source is of each, given its parent; empty if it cannot say.
         parents: the index of each one's parent, `ROOT` for those that follow the text. Left out,
             it is a chain.
     """

@@ -97,7 +97,7 @@ def evaluate(
             seed=seed,
             progress=progress,
         ) as session:
-            if not session.drafters:
+            if not session.sources:
                 raise ModelError(session.notices[-1])
             prompts = held_out_prompts(session.target, held_out)[:PROMPTS]
             asked, stats = _answer(session, prompts, seconds, progress)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up import COSTS, LOOKING, PLAIN, ROW, answer, cycle
 
 from spec_cpu.answer.plain import PlainTime
-from spec_cpu.answer.stats import DrafterStats, Stats
+from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import Cycle
 
@@ -81,7 +81,7 @@ def test_answers_add_up(one: float, other: float) -> None:
 
 
 def test_an_answer_in_which_only_waiting_was_done_is_a_little_slower() -> None:
-    stats = Stats(by_drafter={"ngram": DrafterStats()})
+    stats = Stats(by_source={"ngram": SourceStats()})
     stats.plain.begin(None)
     for one in answer([0] * 40):
         stats.add(one, 1)
@@ -111,7 +111,7 @@ def test_the_formula_never_promises_more_than_the_textbook(
     """Rule: whatever pace each pass met, a verification is not cheaper than one for free."""
     stats, context = Stats(), 100
     stats.plain.begin(data.draw(st.sampled_from([COSTS, None])))
-    stats.by_drafter["model"] = DrafterStats()
+    stats.by_source["model"] = SourceStats()
     for n in drafted:
         one = cycle(n, context, data.draw(paces))
         stats.add(one, len(one.tokens))

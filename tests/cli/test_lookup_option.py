@@ -18,8 +18,8 @@ def test_it_is_the_default_for_a_target_alone_and_says_so(cli: Program, readable
     alone = cli.answer(*readable.alone, *ASKED)
     named = cli.answer(*readable.alone, "--draft", "ngram", *ASKED)
     plain = cli.answer(*readable.plain, *ASKED)
-    assert alone["drafter"] == named["drafter"] == "ngram"
-    assert plain["drafter"] is None
+    assert alone["source"] == named["source"] == "ngram"
+    assert plain["source"] is None
     assert alone["draft"] is None
     assert alone["text"] == named["text"] == plain["text"]
     assert any("from the text itself" in notice for notice in alone["notices"])

@@ -202,7 +202,7 @@ def test_the_default_pair_needs_no_options(cli: Program, default_by_name: Path) 
     assert done["notices"] == []
     assert Path(done["target"]["file"]).name == default_by_name.name
     assert Path(done["draft"]["file"]).name == "smollm2-135m-eagle.gguf"
-    assert done["drafter"] == "ngram,eagle"
+    assert done["source"] == "ngram,eagle"
     assert done["target"]["quantization"] == "Q4_1"
     assert done["draft"]["quantization"] == "Q4_0"
     assert done["target"]["parameters"] == 134515008

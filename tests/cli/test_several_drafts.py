@@ -17,14 +17,14 @@ def test_both_draft_and_each_is_reported(cli: Program, readable: Models) -> None
     plain = cli.answer(*readable.plain, *ASKED)
     both = cli.answer(*readable.alone, "-d", f"ngram,{readable.draft}", *ASKED)
     assert both["text"] == plain["text"]
-    assert both["drafter"] == "ngram,model"
+    assert both["source"] == "ngram,model"
     assert both["draft"] is not None
-    parts = both["drafters"]
+    parts = both["sources"]
     assert list(parts) == ["ngram", "model"]
     for key in ("drafted", "accepted"):  # what several proposed counts for each
         assert max(part[key] for part in parts.values()) <= both[key]
         assert sum(part[key] for part in parts.values()) >= both[key]
-    assert plain["drafters"] == {}
+    assert plain["sources"] == {}
     said = cli("run", *readable.alone, "-d", f"{readable.draft},ngram", *ASKED).err
     assert "model: drafted in " in said
     assert "ngram: " in said
@@ -63,8 +63,8 @@ def test_bench_shows_the_parts(cli: Program, readable: Models, tmp_path: Path) -
     asked = ["--prompts", prompts, "-n", "24", "--temp", "0", "-q"]
     done = cli("bench", *models, *asked, "--json")
     assert done.code == 0, done.err
-    parts = done.json["overall"]["drafters"]
+    parts = done.json["overall"]["sources"]
     assert list(parts) == ["ngram", "model"]
     assert all(0 <= part["cycles"] <= 1 for part in parts.values())
     assert any(part["cycles"] for part in parts.values())
-    assert "by drafter" in cli("bench", *models, *asked).text
+    assert "by source" in cli("bench", *models, *asked).text

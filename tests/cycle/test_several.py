@@ -15,7 +15,7 @@ from trees import FOLLOWS
 
 import spec_cpu
 from spec_cpu import SamplingParams, Session, defaults, loading
-from spec_cpu.answer.stats import DrafterStats, Stats
+from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import cycles
@@ -109,7 +109,7 @@ def test_greedy_text_is_that_of_plain_decoding(
         expected = [answer(plain, prompt) for prompt in ("hello", "hello again")]
     draft = order.format(tiny_draft)
     with spec_cpu.load(tiny_target, draft, threads=1, sampling=GREEDY, seed=1, k=k) as session:
-        assert [drafter.name for drafter in session.drafters] == ["ngram", "model"]
+        assert [drafter.name for drafter in session.sources] == ["ngram", "model"]
         assert [answer(session, prompt) for prompt in ("hello", "hello again")] == expected
         assert session.draft_model is not None
         assert session.total.accepted > 0
@@ -126,14 +126,14 @@ def test_each_drafts_where_it_is_better(
     with spec_cpu.load(
         tiny_target, f"ngram,{tiny_target}", threads=1, sampling=GREEDY, seed=1, k=k
     ) as session:
-        session.drafters[0] = NgramSource([told[:150]])
+        session.sources[0] = NgramSource([told[:150]])
         parts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         at = 0
         for step in session.generate("hello", max_tokens=300, ignore_eos=True):
             for name, part in step.cycle.parts.items():
                 parts[at < 150][name] += part.accepted
             at += len(step.tokens)
-        by = session.stats.by_drafter
+        by = session.stats.by_source
     assert parts[True]["ngram"] > 50
     assert parts[False]["model"] > 75
     for one in by.values():
@@ -162,8 +162,8 @@ def test_what_only_one_can_do_is_known_of_both(tiny_target: Path, tiny_draft: Pa
         assert session.costs is None
         answer(session)
         assert session.costs is not None
-        assert session.costs.draft_window == session.drafters[1].window
-        assert list(session.stats.by_drafter) == ["ngram", "model"]
+        assert session.costs.draft_window == session.sources[1].window
+        assert list(session.stats.by_source) == ["ngram", "model"]
 
 
 def test_nothing_is_drafted_where_neither_pays(
@@ -184,7 +184,7 @@ def test_a_model_that_cannot_draft_leaves_the_look_up_alone(tmp_path: Path) -> N
     other = tiny.write_llama(tmp_path / "o.gguf", tokens=[*tiny.vocabulary(319), "other"])
     for draft, reason in ((mamba, "recurrent"), (other, "different vocabularies")):
         with spec_cpu.load(target, f"ngram,{draft}", threads=1, seed=1) as session:
-            assert [drafter.name for drafter in session.drafters] == ["ngram"]
+            assert [drafter.name for drafter in session.sources] == ["ngram"]
             (notice,) = session.notices
             assert reason in notice
             assert notice.endswith(": drafting from the text itself")
@@ -192,7 +192,7 @@ def test_a_model_that_cannot_draft_leaves_the_look_up_alone(tmp_path: Path) -> N
     with pytest.raises(VocabularyMismatchError):
         spec_cpu.load(target, str(other))
     with spec_cpu.load(mamba, f"ngram,{mamba}", threads=1) as session:
-        assert session.drafters == []
+        assert session.sources == []
         assert answer(session, max_tokens=5)
 
 
@@ -203,9 +203,9 @@ def test_of_a_large_target_what_it_says_is_recycled(
     with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
     with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1) as session:
-        assert [drafter.name for drafter in session.drafters] == ["ngram", "recycled"]
+        assert [drafter.name for drafter in session.sources] == ["ngram", "recycled"]
         assert answer(session) == expected
-        assert session.stats.by_drafter["recycled"].drafted
+        assert session.stats.by_source["recycled"].drafted
 
 
 def test_texts_to_look_things_up_in_go_with_a_model_beside(
@@ -254,13 +254,13 @@ def test_a_name_with_a_comma_is_a_file_if_there_is_one(
 def test_answers_add_up_by_drafter() -> None:
     total = Stats()
     for tokens in (3, 4):
-        other = Stats(by_drafter={"ngram": DrafterStats(1, tokens, 5, tokens - 1, tokens)})
+        other = Stats(by_source={"ngram": SourceStats(1, tokens, 5, tokens - 1, tokens)})
         total.merge(other)
-    total.merge(Stats(by_drafter={"model": DrafterStats()}))
-    assert total.by_drafter["ngram"] == DrafterStats(2, 7, 10, 5, 7)
-    assert total.by_drafter["ngram"].alpha == 5 / 7
-    assert total.by_drafter["ngram"].tokens_per_cycle == 3.5
-    assert total.by_drafter["model"].alpha is None
+    total.merge(Stats(by_source={"model": SourceStats()}))
+    assert total.by_source["ngram"] == SourceStats(2, 7, 10, 5, 7)
+    assert total.by_source["ngram"].alpha == 5 / 7
+    assert total.by_source["ngram"].tokens_per_cycle == 3.5
+    assert total.by_source["model"].alpha is None
 
 
 @pytest.mark.parametrize("shape", ["chain", "tree"])
@@ -277,4 +277,4 @@ def test_a_token_that_the_draft_lacks_may_be_looked_up_and_drafted_from(
     ) as session:
         session.answer("hello", raw=True, max_tokens=60, ignore_eos=True)
         assert session.stats.tokens == 60
-        assert session.stats.by_drafter["ngram"].accepted > 0
+        assert session.stats.by_source["ngram"].accepted > 0

@@ -27,8 +27,8 @@ def test_a_session_drafts_with_it(readable: tuple[Path, Path]) -> None:
         spec_cpu.load(*readable, k=4, sampling=GREEDY, ctx=512, threads=1) as session,
         spec_cpu.load(readable[0], "none", sampling=GREEDY, ctx=512, threads=1) as plain,
     ):
-        assert session.drafters
-        assert session.drafters[0].name == "eagle"
+        assert session.sources
+        assert session.sources[0].name == "eagle"
         for turn in ("one, two, three", "and then", "and what"):
             fast = [step.text for step in session.generate(turn, max_tokens=60)]
             slow = [step.text for step in plain.generate(turn, max_tokens=60)]
@@ -43,7 +43,7 @@ def test_a_session_chooses_k_from_measured_costs(readable: tuple[Path, Path]) ->
         for _ in session.generate("one, two", max_tokens=80):
             pass
         costs = session.costs
-        assert session.drafters
+        assert session.sources
     assert costs is not None
     assert costs.draft_step > 0
     assert costs.draft_catch_up > 0

@@ -189,7 +189,7 @@ def test_a_session_drafts_with_them(readable: tuple[Path, Path]) -> None:
         spec_cpu.load(*readable, k=6, **greedy) as session,
         spec_cpu.load(readable[0], "none", **greedy) as plain,
     ):
-        assert [drafter.name for drafter in session.drafters] == ["medusa"]
+        assert [drafter.name for drafter in session.sources] == ["medusa"]
         assert session.shape == "tree"
         for turn in ("one, two, three", "and then", "and what"):
             fast = [step.text for step in session.generate(turn, max_tokens=60)]
@@ -232,5 +232,5 @@ def test_the_heads_run_once_a_cycle_and_each_node_counts_once(
         session.answer("one, two, three", max_tokens=30)
         stats = session.stats
     assert 0 < len(ran) <= stats.cycles
-    assert stats.by_drafter["medusa"].drafted == stats.drafted
-    assert stats.by_drafter["medusa"].accepted == stats.accepted
+    assert stats.by_source["medusa"].drafted == stats.drafted
+    assert stats.by_source["medusa"].accepted == stats.accepted

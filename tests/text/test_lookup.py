@@ -68,7 +68,7 @@ def test_a_reference_that_has_the_answer(
         tokens = [token for step in steps for token in step.tokens]
         expected = "".join(step.text for step in steps)
     with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1) as session:
-        session.drafters[:] = [NgramSource([tokens])]
+        session.sources[:] = [NgramSource([tokens])]
         assert answer(session) == expected
         stats = session.stats
         assert stats.accepted > 60
@@ -128,7 +128,7 @@ def test_steps_of_trees_add_up(tiny_target: Path) -> None:
 def test_a_recurrent_target_decodes_plainly(models: Path) -> None:
     path = tiny.write_mamba(models / "lookup-mamba.gguf", n_vocab=320)
     with spec_cpu.load(path, "ngram", threads=1) as session:
-        assert session.drafters == []
+        assert session.sources == []
         assert any("recurrent" in notice for notice in session.notices)
         assert answer(session, max_tokens=5)
 

@@ -1,9 +1,9 @@
 """Every way to draft for one target, on the same prompts: one table.
 
-    python bench/drafters.py TARGET.gguf NAME=DRAFT[:SHAPE] ... [-k K] [--temp T] [--limit N] [-n N]
+    python bench/sources.py TARGET.gguf NAME=DRAFT[:SHAPE] ... [-k K] [--temp T] [--limit N] [-n N]
 
 DRAFT is what `--draft` takes, SHAPE what `--shape` takes, such as `"EAGLE-2 tree=head.gguf:tree"`.
-Each drafter answers every prompt in turn with plain decoding of the same session (A B A B, the same
+Each source answers every prompt in turn with plain decoding of the same session (A B A B, the same
 seeds, k chosen each cycle unless it is pinned); a speedup is the median of the ratios with a 95 %
 interval (bootstrap).
 """
@@ -53,7 +53,7 @@ def main() -> None:
     arguments = parser.parse_args()
     prompts = list(limited(read_prompts(PROMPTS), arguments.limit))
     categories = list(dict.fromkeys(prompt.category for prompt in prompts))
-    header = ["drafter", "tok/s", "plain", "speedup", "95 %", "tok/cycle", "c", "alpha by depth"]
+    header = ["source", "tok/s", "plain", "speedup", "95 %", "tok/cycle", "c", "alpha by depth"]
     print_row([*header, *categories])
     print_row(["---"] * (len(header) + len(categories)))
     for arm in arguments.arms:
