@@ -135,7 +135,7 @@ def test_what_is_wrong_is_told_by_the_call_itself(session: Session) -> None:
         session.generate("hello", sampling=SamplingParams(logit_bias={10**6: 1.0}))
     for turns in (5, "hello", ["hello"], [{"role": "user"}], [{"role": "user", "content": None}]):
         session.messages = turns  # type: ignore[assignment]
-        with pytest.raises(UsageError, match="`messages` takes a list of turns"):
+        with pytest.raises(UsageError, match="messages are a list of turns"):
             session.generate("hello")
     session.reset()
     session.close()

@@ -61,7 +61,7 @@ def _check_turns(turns: object) -> None:
     """Raise UsageError unless these are turns, or None: people change `Session.messages`."""
     if turns is None:
         return
-    wanted = "`messages` takes a list of turns, each a dict with a `role` and a `content` of text"
+    wanted = "messages are a list of turns, each a dict with a role and a content of text"
     if not isinstance(turns, list | tuple):
         raise UsageError(f"{wanted}, not {reprlib.repr(turns)}")
     for turn in turns:

@@ -29,8 +29,8 @@ greedy = SamplingParams(temperature=0)
 texts = []
 chain = {"draft": draft, "k": 3, "shape": "chain"}
 tree = {"draft": draft, "k": 6, "shape": "tree"}
-for drafted in ({}, chain, tree):
-    with spec_cpu.load(target, "none", kernels="on", sampling=greedy, **drafted) as session:
+for drafted in ({"draft": "none"}, chain, tree):
+    with spec_cpu.load(target, kernels="on", sampling=greedy, **drafted) as session:
         assert session.kernels == find_build("avx2").digest, session.notices
         steps = session.generate("a tale", max_tokens=48, raw=True, ignore_eos=True)
         texts.append("".join(step.text for step in steps))
