@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import gguf
@@ -123,6 +124,8 @@ def test_layers_for_multi_token_prediction_alone_are_named(
     "command", [["run", "hi"], ["plan"], ["train", "-o", "head.gguf"]], ids=lambda words: words[0]
 )
 def test_a_head_as_a_target_is_named(call: Call, command: list[str], name: str) -> None:
+    if command[0] == "train" and find_spec("torch") is None:
+        pytest.skip("what trains is not installed")
     refused(call(*command, "-m", name), 1, "draft head", f"{name}.gguf", "as the draft")
 
 
