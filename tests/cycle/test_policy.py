@@ -29,7 +29,7 @@ from simulated import (
 
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.policy import HOPELESS, Policy
+from spec_cpu.cycle.policy import HOPELESS, Outcome, Policy
 from spec_cpu.draft.base import Shape
 
 PIPELINES = {"tree": GREEDY, "chain": SAMPLED}
@@ -414,3 +414,18 @@ def test_more_reach_and_more_confidence_never_make_a_token_less_worth() -> None:
 def test_what_cannot_be_is_refused(build: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="must"):
         build()
+
+
+@pytest.mark.parametrize("look", [0.02, 0.3, 3.0])
+def test_looking_up_is_paid_for_like_anything_else(look: float) -> None:
+    """Sources that find nothing, and take `look` plain steps to say so, are asked less and less."""
+    true = costs("kernel", 0.0)
+    deciding = Policy(true, most=8, deepest=0, passes=False)
+    plain = true.passes[0] + true.row
+    taken, n = 0.0, 2000
+    for depth in range(n):
+        asked = deciding.most(8) > 0
+        drafting = look * plain * asked
+        taken += plain + drafting
+        deciding.observe(Outcome(0, 0, 1, drafting, true.passes[0], depth))
+    assert taken / plain <= 1.01 * n + 1.5 + 2 * look
