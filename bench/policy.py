@@ -99,9 +99,9 @@ def main() -> None:
         found = replace(given, passes=given.passes[:max_width])
         return found if draft else replace(found, draft_step=0.0, draft_catch_up=0.0), None
 
-    setattr(policies, "known_or_measured", known)  # noqa: B010
+    policies.known_or_measured = known
     if asked.costs != "small":  # it stands for a target whose passes are worth keeping
-        setattr(loading, "_RECYCLED_FROM", 0)  # noqa: B010
+        loading.RECYCLED_FROM = 0
     sampling = SamplingParams(temperature=asked.temp)
     with spec_cpu.load(asked.target, asked.draft, sampling=sampling) as session:
         clock = Clock(session._context)
