@@ -137,17 +137,18 @@ class Drafting:
             self._lookups, policy.calibration, most, paths, floor=policy.floor, ends=self._ends
         )
         growth.fill()
-        reader = Reader(pipeline, pipeline.recent(text))
-        able = source.able(reader, _FED * most) if source is not None else 0
         proposal, passed = None, False
-        try:
-            if able and _draws(source) and not pipeline.params.greedy:
-                proposal = self._drawn(source, growth, min(room, able), reader, rng)
-            elif able and source is not None:
-                passed = self._expanded(source, growth, able, reader)
-        except LogitsError as error:
-            name = source.model.path.name if source and source.model else "the draft"
-            raise ModelError(f"{name}: {error}") from None
+        if source is not None:
+            reader = Reader(pipeline, pipeline.recent(text))
+            able = source.able(reader, _FED * most)
+            try:
+                if able and _draws(source) and not pipeline.params.greedy:
+                    proposal = self._drawn(source, growth, min(room, able), reader, rng)
+                elif able:
+                    passed = self._expanded(source, growth, able, reader)
+            except LogitsError as error:
+                name = source.model.path.name if source.model else "the draft"
+                raise ModelError(f"{name}: {error}") from None
         if proposal is None:
             best = growth.best() if growth.chances else []
             n = policy.verified([growth.chances[node] for node in best]) if best else 0
@@ -295,5 +296,5 @@ def _takes_passes(source: Source) -> TypeGuard[Passes]:
     return hasattr(source, "expand")
 
 
-def _draws(source: Passes | None) -> TypeGuard[Drawing]:
-    return source is not None and source.shape == "chain" and hasattr(source, "logits")
+def _draws(source: Passes) -> TypeGuard[Drawing]:
+    return source.shape == "chain" and hasattr(source, "logits")

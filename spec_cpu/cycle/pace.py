@@ -18,24 +18,28 @@ class CostsInRun:
 
     The machine's pace, which all passes share, is told apart from them and left out: no choice
     depends on it.
-
-    Attributes:
-        now: the costs, at the machine's first pace.
     """
 
     def __init__(self, costs: Costs) -> None:
-        self.now = costs
         self._given = costs
+        self._now: Costs | None = costs  # None: to be worked out, once it is asked for
         self._at = costs  # with the context there is
         self._pace: float | None = None  # logarithms
         self._draft = 0.0
         self._width = [0.0] * len(costs.passes)
 
+    @property
+    def now(self) -> Costs:
+        """The costs, at the machine's first pace; the same object until they change."""
+        if self._now is None:
+            self._now = self._corrected()
+        return self._now
+
     def move(self, depth: int) -> None:
         """The text has `depth` tokens now."""
         if self._at.deepens and abs(depth - self._at.depth) >= _DEEPER:
             self._at = self._given.at(depth)
-            self._correct()
+            self._now = None
 
     def target(self, seconds: float, n: int, *, changed: bool) -> None:
         """A target pass over `n` tokens took so long; `changed`: the last had another width."""
@@ -43,13 +47,13 @@ class CostsInRun:
         surprise = self._surprise(seconds, given)
         if n > 1 and surprise:
             self._width[n - 1] += _ERROR * surprise
-            self._correct()
+            self._now = None
 
     def draft(self, seconds: float, given: float) -> None:
         """Drafting took so long; by `now` it was to take `given`."""
         surprise = self._surprise(seconds, given, pace=False)
         self._draft += _ERROR * surprise
-        self._correct()
+        self._now = None
 
     def _surprise(self, seconds: float, given: float, *, pace: bool = True) -> float:
         """How far off `given` was, beside the machine's pace; `pace`: which is learnt, too."""
@@ -63,10 +67,10 @@ class CostsInRun:
             self._pace += _PACE * surprise
         return surprise
 
-    def _correct(self) -> None:
+    def _corrected(self) -> Costs:
         at, draft = self._at, exp(self._draft)
         passes = (exp(error) * given for error, given in zip(self._width, at.passes, strict=True))
-        self.now = replace(
+        return replace(
             at,
             passes=[*accumulate(passes, max)],
             draft_step=at.draft_step * draft,
