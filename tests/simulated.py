@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 from numpy.typing import NDArray
+from trees import descend
 
 from spec_cpu import defaults
 from spec_cpu.costs.costs import Costs
@@ -185,7 +186,7 @@ def play(
         while at <= tokens:
             proposal = drafting.propose(text[:at], tokens - at, paths, pipeline, rng)
             tree, n = proposal.tree, len(proposal.tree)
-            path = tree.descend(text[at : at + NODES + 1])
+            path = descend(tree, text[at : at + NODES + 1])
             steps = passing.steps if passing else []
             draft = sum(true.draft_step + (w - 1) * true.draft_read for w in steps)
             if steps:

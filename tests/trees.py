@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +27,22 @@ PATHS = 6
 
 # What a reference text says after `PROMPT` (see engine), where it does not agree with itself.
 FOLLOWS = [[5, 3, 6, 4, 4, 3], [3, 6, 7, 2, 3], [3, 6, 7, 5, 3], [3, 6, 4, 7]]
+
+
+def leaves(tree: TokenTree) -> int:
+    """How many paths lead from the root to a leaf."""
+    return len(tree) - len({parent for parent in tree.parents if parent != ROOT})
+
+
+def descend(tree: TokenTree, tokens: Iterable[int]) -> list[int]:
+    """The path that `tokens` follow from the root, as far as it goes."""
+    nodes: list[int] = []
+    for token in tokens:
+        node = tree.child(nodes[-1] if nodes else ROOT, token)
+        if node is None:
+            break
+        nodes.append(node)
+    return nodes
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from spec_cpu.sampling.pipeline import Distribution
@@ -102,16 +101,6 @@ class TokenTree:
             node = self.parents[node]
         return nodes[::-1]
 
-    def descend(self, tokens: Iterable[int]) -> list[int]:
-        """The path that `tokens` follow from the root, as far as it goes."""
-        nodes: list[int] = []
-        for token in tokens:
-            node = self.child(nodes[-1] if nodes else ROOT, token)
-            if node is None:
-                break
-            nodes.append(node)
-        return nodes
-
     @property
     def depths(self) -> list[int]:
         """How far each node is from the root: 1 for what follows the text."""
@@ -119,8 +108,3 @@ class TokenTree:
         for parent in self.parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return depths
-
-    @property
-    def width(self) -> int:
-        """How many paths lead from the root to a leaf."""
-        return len(self) - len({parent for parent in self.parents if parent != ROOT})

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import GREEDY
+from trees import leaves
 
 from spec_cpu.cycle.calibration import Calibration
 from spec_cpu.cycle.drafting import Drafting, Proposal
@@ -131,7 +132,7 @@ def test_a_tree_is_in_order_and_never_too_large(
     tree = proposal.tree
     assert len(tree) <= k
     assert len(proposal.names) == len(tree)
-    assert tree.width <= paths
+    assert leaves(tree) <= paths
     chances = reach(tree)
     assert chances == sorted(chances, reverse=True), "best first"
     assert len(texts(tree)) == len(tree), "siblings differ"

@@ -23,6 +23,7 @@ from languages import (
     p_value,
     random_language,
 )
+from trees import leaves
 
 from spec_cpu.cycle.verify import Verdict, verify_chosen, verify_greedy
 from spec_cpu.draft.tree import ROOT, TokenTree
@@ -47,7 +48,7 @@ def test_its_shape() -> None:
     assert BUSHY.path(ROOT) == []
     assert BUSHY.child(0, 8) == 3
     assert BUSHY.child(0, 7) is None
-    assert BUSHY.width == 3
+    assert leaves(BUSHY) == 3
     assert not BUSHY.is_chain
 
 
@@ -57,12 +58,12 @@ def test_a_chain_is_a_tree_without_branches() -> None:
     assert chain.is_chain
     assert chain.parents == [ROOT, 0, 1]
     assert chain.depths == [1, 2, 3]
-    assert chain.width == 1
+    assert leaves(chain) == 1
     assert [chain.children(i) for i in range(-1, 3)] == [[0], [1], [2], []]
     chain.append(8, None, 0.5, parent=0)
     assert not chain.is_chain
     assert chain.children(0) == [1, 3]
-    assert TokenTree().width == 0
+    assert leaves(TokenTree()) == 0
 
 
 def test_only_a_chain_is_drawn() -> None:
