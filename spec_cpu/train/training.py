@@ -10,14 +10,15 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu.errors import UsageError
 from spec_cpu.train.batches import Batch, Vocabulary, batch_of, batches_of
+from spec_cpu.train.checkpoint import Best, Checkpoint
 from spec_cpu.train.held_out import Acceptance, accepted, mixed
 from spec_cpu.train.loss import soft_cross_entropy
 from spec_cpu.train.shards import ShardStore
@@ -27,7 +28,6 @@ _WARM_UP = 0.03  # of all steps
 _LEAST_RATE = 0.05  # of the peak, at the end
 _CLIP = 1.0
 _LOSS_DECAY = 0.8  # of each further step's loss
-_CHECKPOINT = "checkpoint.pt"
 _EVALUATIONS = 25  # in a whole training
 
 
@@ -70,15 +70,6 @@ class Progress:
     rows: int
     rate: float
     acceptance: Acceptance | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Best:
-    """The weights that did best so far, the step after which, and how they did."""
-
-    step: int
-    acceptance: Acceptance
-    weights: dict[str, Tensor]
 
 
 class Pupil(Protocol):
@@ -142,7 +133,7 @@ class Trainer:
     _sequences: int = field(init=False)
     _batch: int = field(init=False)
     _step: int = field(default=0, init=False)
-    _best: _Best | None = field(default=None, init=False)
+    _best: Best | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         manifest = self.store.manifest()
@@ -175,7 +166,9 @@ class Trainer:
         """
         every = evaluate_every or max(1, self.steps // _EVALUATIONS)
         optimizer = self._optimizer()
-        self._load(optimizer)
+        stopped = self._checkpoint.read(self.net, optimizer)
+        if stopped is not None:
+            self._step, self._best = stopped
         start, rows = perf_counter(), 0
         for batch in self._batches():
             if self._is_stale:
@@ -186,7 +179,7 @@ class Trainer:
             rows += batch.next_tokens.numel()
             if self._step % every == 0 or self._step == self.steps:
                 self._judge()
-                self._save(optimizer)
+                self._checkpoint.write(self.net, optimizer, self._step, self._best)
             told = Progress(
                 self._step,
                 self.steps,
@@ -198,7 +191,7 @@ class Trainer:
             try:
                 progress(told)
             except KeyboardInterrupt:
-                self._save(optimizer)
+                self._checkpoint.write(self.net, optimizer, self._step, self._best)
                 raise
         if self._best is None:
             self._judge()
@@ -263,7 +256,7 @@ class Trainer:
         acceptance = self.evaluate()
         if self._best is None or acceptance.expected > self._best.acceptance.expected:
             weights = {name: value.clone() for name, value in self.net.state_dict().items()}
-            self._best = _Best(self._step, acceptance, weights)
+            self._best = Best(self._step, acceptance, weights)
 
     @property
     def _together(self) -> int:
@@ -351,54 +344,15 @@ class Trainer:
                         shard = self.store.read(int(number)) if shard is None else shard
                         yield batch_of(shard, self.vocabulary, part)
 
-    def _save(self, optimizer: torch.optim.Optimizer) -> None:
-        file = self.folder / _CHECKPOINT
-        part = file.with_suffix(".part")
-        best = self._best
-        state = {
-            "net": self.net.state_dict(),
-            "optimizer": optimizer.state_dict(),
-            "step": self._step,
-            "best": None
-            if best is None
-            else (best.step, best.acceptance.greedy, best.acceptance.overlap, best.weights),
-            **self._identity(),
-        }
-        try:
-            torch.save(state, part)
-            part.replace(file)
-        except (OSError, RuntimeError) as error:
-            part.unlink(missing_ok=True)
-            raise SpecCpuError(f"cannot write {file}: {error}") from None
-
-    def _load(self, optimizer: torch.optim.Optimizer) -> None:
-        file = self.folder / _CHECKPOINT
-        if not file.exists():
-            return
-        try:
-            state = torch.load(file, weights_only=True)
-            mine = {name: state[name] for name in self._identity()} == self._identity()
-        except Exception:  # whatever pickle, zip or torch make of a damaged file
-            raise UsageError(f"{file} is damaged: delete it, and train again") from None
-        if not mine:
-            raise UsageError(
-                f"{file} was trained with other data or settings: give those again, or delete it"
-            )
-        self.net.load_state_dict(state["net"])
-        optimizer.load_state_dict(state["optimizer"])
-        self._step = state["step"]
-        if state["best"] is not None:
-            step, greedy, overlap, weights = state["best"]
-            self._best = _Best(step, Acceptance(greedy, overlap), weights)
-
-    def _identity(self) -> dict[str, Any]:
-        """What a checkpoint has to agree in."""
-        return {
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        made_with = {
             "settings": asdict(self.settings),
             "steps": self.steps,
             "shards": self._shards,
             "tokens": self.vocabulary.tokens.tolist(),
         }
+        return Checkpoint(self.folder / "checkpoint.pt", made_with)
 
 
 def conversations_a_step(length: int) -> int:
