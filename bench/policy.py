@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 import spec_cpu
-from spec_cpu import defaults, loading
-from spec_cpu.answer import policies
+from spec_cpu import defaults
+from spec_cpu.answer import participants
 from spec_cpu.bench.arms import read_prompts
 from spec_cpu.costs.costs import Costs
+from spec_cpu.draft import load
 from spec_cpu.llama.context import Context
 from spec_cpu.sampling.pipeline import SamplingParams
 
@@ -99,9 +100,9 @@ def main() -> None:
         found = replace(given, passes=given.passes[:max_width])
         return found if draft else replace(found, draft_step=0.0, draft_catch_up=0.0), None
 
-    policies.known_or_measured = known
+    participants.known_or_measured = known
     if asked.costs != "small":  # it stands for a target whose passes are worth keeping
-        loading.RECYCLED_FROM = 0
+        load.RECYCLED_FROM = 0
     sampling = SamplingParams(temperature=asked.temp)
     with spec_cpu.load(asked.target, asked.draft, sampling=sampling) as session:
         clock = Clock(session._context)

@@ -6,10 +6,15 @@ import os
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from spec_cpu import defaults
 from spec_cpu.errors import UsageError
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +112,17 @@ def _several(name: str, value: object, kind: Kind) -> list[object]:
 
 def _refused(name: str, wanted: str, value: object) -> UsageError:
     return UsageError(f"`{name}` takes {wanted}, not {reprlib.repr(value)}")
+
+
+def with_arguments_of(
+    other: Callable[Arguments, object],
+) -> Callable[[Callable[..., Result]], Callable[Arguments, Result]]:
+    """A function that hands all of its arguments on to `other` shows them as its own."""
+
+    def shown(function: Callable[..., Result]) -> Callable[Arguments, Result]:
+        returned = signature(function).return_annotation
+        theirs = signature(other).replace(return_annotation=returned)
+        function.__signature__ = theirs  # type: ignore[attr-defined]
+        return function
+
+    return shown

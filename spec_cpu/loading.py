@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -23,22 +23,20 @@ from spec_cpu.arguments import (
     one_of,
     paths,
 )
-from spec_cpu.choice import choose_models
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Shape, Source
-from spec_cpu.draft.load import head_source, model_sources
+from spec_cpu.draft.load import head_source, lookup_sources, model_sources
 from spec_cpu.draft.memory import Memory, MemoryTarget
 from spec_cpu.draft.names import Drafts
-from spec_cpu.draft.ngram import NgramSource
-from spec_cpu.draft.recycled import RecycledSource
 from spec_cpu.errors import UsageError
 from spec_cpu.heads.file import check_writes, is_head, read_head
 from spec_cpu.heads.medusa import MedusaHead
-from spec_cpu.kernels.choose import Kernels
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.machine import hardware
 from spec_cpu.models.fetch import resolve
+from spec_cpu.pairing import choose_models
 from spec_cpu.progress import Progress
 from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.session import Session
@@ -48,9 +46,6 @@ _DRAFT = Kind(
     "a name or a path (a str or a Path), Drafts, or None",
     lambda value: value is None or isinstance(value, Drafts) or FILE.accepts(value),
 )
-# Bytes of a target's weights: in the steps of a smaller one, of less than 8 ms, keeping what they
-# say costs as much as it brings.
-RECYCLED_FROM = 2**28
 
 
 def load(
@@ -161,7 +156,9 @@ def load(
         )
         sources: list[Source] = []
         if drafts.ngram:
-            sources += _lookups(references, model, chosen, remembers=remembered is not None)
+            sources += lookup_sources(
+                references, model, chosen.row_ops, remembers=remembered is not None
+            )
         if head is not None:
             sources.append(head_source(head, context, draft_ctx, drawn, notices))
         elif path is not None:
@@ -189,17 +186,6 @@ def load(
         recalibrate=recalibrate,
         memory=remembered,
     )
-
-
-def _lookups(
-    references: Sequence[Sequence[int]], model: Model, kernels: Kernels, *, remembers: bool
-) -> list[Source]:
-    """The sources that take no passes."""
-    kept = defaults.MEMORY_TOKENS if remembers else 0
-    ngram = NgramSource(references, kept=kept)
-    if model.info.bytes < RECYCLED_FROM:
-        return [ngram]
-    return [ngram, RecycledSource(model.vocab.n, kernels.row_ops)]
 
 
 def _memory(path: str | Path, target: Model, seed: int | None, notices: list[str]) -> Memory:

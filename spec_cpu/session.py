@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterable, Sequence
-from time import perf_counter
-from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from spec_cpu import defaults
 from spec_cpu.answer.asked import Asked
-from spec_cpu.answer.choosing import Choosing
 from spec_cpu.answer.ending import Ending
-from spec_cpu.answer.stats import SourceStats, Stats
-from spec_cpu.answer.steps import Finish, Step, steps
-from spec_cpu.answer.turn import Answer
-from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_stops
+from spec_cpu.answer.generation import Generation
+from spec_cpu.answer.stats import Stats
+from spec_cpu.answer.steps import Finish, Step
+from spec_cpu.answer.transcript import Transcript
+from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_stops, with_arguments_of
 from spec_cpu.costs.costs import Costs
-from spec_cpu.cycle.decode import cycles
-from spec_cpu.cycle.drafting import Drafting
-from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Shape, Source
 from spec_cpu.draft.memory import Memory
@@ -29,10 +22,9 @@ from spec_cpu.errors import ContextError, LogitsError, ModelError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.progress import Progress, of_seconds
+from spec_cpu.progress import Progress
 from spec_cpu.sampling.logits import RowOps
-from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.text.rendering import Rendered, render
 from spec_cpu.turns import Turns
 
@@ -90,16 +82,14 @@ class Session:
         self._opening = [Message(role="system", content=system)] if system else []
         self.reset()
         self._turns = Turns(self._free)
-        self._open: Answer | None = None
+        self._open: Transcript | None = None
         self._context = context
         self._memory = memory
         self._unsaved: Memory | None = None  # once there is something to save
         self._sampling = sampling
-        self._row_ops = row_ops
         self._seed = seed
-        self._sequence = KVSequence(context, branches=range(1, context.n_seq))
-        self._choosing = Choosing(
-            self._sequence,
+        self._generation = Generation(
+            context,
             self.sources,
             row_ops,
             sampling=sampling,
@@ -154,19 +144,14 @@ class Session:
         state = (
             "closed"
             if self.closed
-            else f"{len(self._sequence):,} of {self.n_ctx:,} tokens of context used"
+            else f"{len(self._generation):,} of {self.n_ctx:,} tokens of context used"
         )
         return f"<Session: {target}, drafting from {drafts}; {state}>"
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def reset(self) -> None:
@@ -240,69 +225,31 @@ class Session:
         next(steps)  # the answer begins: its end is booked from here on, even if no step is taken
         return steps
 
-    def answer(
-        self,
-        prompt: str,
-        *,
-        max_tokens: int = defaults.MAX_TOKENS,
-        raw: bool = False,
-        special: bool = True,
-        stop: str | Iterable[str] | None = (),
-        ignore_eos: bool = False,
-        sampling: SamplingParams | None = None,
-        rule: str | None = None,
-        k: int | None = None,
-        seed: int | None = None,
-        repeatable: bool = True,
-        progress: Progress | None = None,
-    ) -> str:
+    @with_arguments_of(generate)
+    def answer(self, *args: Any, **named: Any) -> str:
         """The whole answer to `prompt`. Arguments and errors: as for `generate`."""
-        steps = self.generate(
-            prompt,
-            max_tokens=max_tokens,
-            raw=raw,
-            special=special,
-            stop=stop,
-            ignore_eos=ignore_eos,
-            sampling=sampling,
-            rule=rule,
-            k=k,
-            seed=seed,
-            repeatable=repeatable,
-            progress=progress,
-        )
-        return "".join(step.text for step in steps)
+        return "".join(step.text for step in self.generate(*args, **named))
 
     def _steps(self, asked: Asked) -> Generator[Any, None, None]:
         """Yields None once the answer has begun, then its steps."""
-        this = self._turns.begin()
+        generation, this = self._generation, self._turns.begin()
         self._settle()
         try:
             with self._turns.use(this):
                 tokens, ending = self._begin(asked)
             yield None
             with self._turns.use(this):
-                sources = self._choosing.latest.useful(asked.k)
-                progress = self._while_open(asked.progress)
-                self._prefill(tokens, sources, progress)
-                decoded = cycles(
-                    self._sequence,
-                    self._drafting(sources, asked.k, tokens[-1], progress),
-                    tokens,
-                    pipeline=Pipeline(ending.restrict(asked.sampling), self._row_ops),
-                    rule=RULES[asked.rule],
-                    rng=np.random.default_rng(self.seed),
-                    max_tokens=asked.max_tokens,
+                counted = (self.stats, self.total)
+                progress = self._turns.while_open(asked.progress)
+                sources = generation.participants.useful(asked.k)
+                generation.read(tokens, sources, counted, progress)
+                self._unsaved = self._memory
+                stream = ending.stream()
+                coming = generation.steps(
+                    asked, tokens, sources, ending, stream, self.seed, counted, progress
                 )
-                stream, before = ending.stream(), None if asked.raw else self.messages
-                answer = self._open = Answer(before, asked.prompt, stream)
-                coming = steps(
-                    decoded,
-                    stream,
-                    ends=ending.tokens,
-                    max_tokens=asked.max_tokens,
-                    room=self.n_ctx - len(tokens),
-                )
+                before = None if asked.raw else self.messages
+                answer = self._open = Transcript(before, asked.prompt, stream)
             while True:
                 with self._turns.use(this):
                     step = next(coming, None)
@@ -317,7 +264,7 @@ class Session:
             with self._turns.ended(this) as latest:
                 if latest:
                     if asked.k is None and self._open is not None:  # the policy chose, and it began
-                        self._choosing.latest.remember(self.stats.tokens)
+                        generation.participants.remember(self.stats.tokens)
                     self._settle()
 
     def _begin(self, asked: Asked) -> tuple[list[int], Ending]:
@@ -330,18 +277,8 @@ class Session:
         self.finish, self.stats, self.held_back = "interrupted", Stats(), ""
         self.seed = secrets.randbits(32) if asked.seed is None else asked.seed
         self.exact = asked.exact
-        self._choosing.choose(asked.sampling, repeatable=asked.repeats)
+        self._generation.choose(asked.sampling, repeatable=asked.repeats)
         return rendered.tokens, ending
-
-    def _while_open(self, progress: Progress | None) -> Progress:
-        """`progress`, made to raise an error once the session is closed."""
-
-        def report(what: str, done: int, total: int | None) -> None:
-            self._turns.check_open()
-            if progress is not None:
-                progress(what, done, total)
-
-        return report
 
     def _count(self, step: Step) -> None:
         self.finish = step.finish or self.finish
@@ -385,34 +322,6 @@ class Session:
         if notice and notice not in self.notices:
             self.notices.append(notice)
 
-    def _prefill(
-        self, tokens: list[int], sources: Sequence[Source], progress: Progress | None
-    ) -> None:
-        """Bring the caches to the prompt without its last token."""
-        start = perf_counter()
-        known = read_prompt(self._sequence, tokens, sources, progress)
-        self._unsaved = self._memory
-        seconds = perf_counter() - start
-        for stats in (self.stats, self.total):
-            stats.prompt_tokens += len(tokens)
-            stats.reused_tokens += known
-            stats.prefill += seconds
-            for source in self.sources:
-                stats.by_source.setdefault(source.name, SourceStats())
-
-    def _drafting(
-        self, sources: Sequence[Source], k: int | None, last: int, progress: Progress | None
-    ) -> Drafting:
-        start = perf_counter()
-        told = of_seconds(progress, "measuring this machine")
-        drafting = self._choosing.latest.drafting(sources, k, last, told)
-        seconds = perf_counter() - start
-        costs = self._choosing.latest.known() if sources else None
-        for stats in (self.stats, self.total):
-            stats.calibrate += seconds
-            stats.plain.begin(costs)
-        return drafting
-
     @property
     def shape(self) -> Shape | None:
         """What is drafted: chains or trees, a model's if one drafts; None without a source."""
@@ -422,12 +331,12 @@ class Session:
     @property
     def most_drafted(self) -> int:
         """The most tokens that are drafted a cycle where k is chosen."""
-        return self._choosing.latest.most_drafted
+        return self._generation.participants.most_drafted
 
     @property
     def costs(self) -> Costs | None:
         """What passes cost here; None until something needed to know."""
-        return self._choosing.latest.costs
+        return self._generation.participants.costs
 
     @property
     def draft_model(self) -> Model | None:
@@ -438,7 +347,7 @@ class Session:
     @property
     def why_plain(self) -> str | None:
         """Why nothing is drafted just now, in a person's words; None while drafting."""
-        return self._choosing.latest.why_plain
+        return self._generation.participants.why_plain
 
     def calibrate(
         self,
@@ -470,7 +379,9 @@ class Session:
             )
         with self._turns.alone():
             self._settle()
-            tokens = neutral(self.target.vocab, depth + 1)
-            read_prompt(self._sequence, tokens, self.sources, self._while_open(None))
-            told = of_seconds(self._while_open(progress), "measuring this machine")
-            return self._choosing.latest.measured(max_width, tokens[-1], told)
+            return self._generation.measured(
+                max_width,
+                depth,
+                reading=self._turns.while_open(None),
+                measuring=self._turns.while_open(progress),
+            )

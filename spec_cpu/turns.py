@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Condition, Thread, current_thread
 
 from spec_cpu.errors import BusyError, UsageError
+from spec_cpu.progress import Progress
 
 CLOSED = "this session was closed: load a new one"
 
@@ -101,13 +102,22 @@ class Turns:
                 self._changed.wait_for(lambda: self._user is None)
                 self._free()
 
-    def check_open(self) -> None:
-        """Raise UsageError if it was closed: within a long use, to end it early."""
+    def while_open(self, progress: Progress | None) -> Progress:
+        """`progress`, made to raise UsageError once it is closed: ends a long use early."""
+
+        def report(what: str, done: int, total: int | None) -> None:
+            self._check_open()
+            if progress is not None:
+                progress(what, done, total)
+
+        return report
+
+    def _check_open(self) -> None:
         if self.closed:
             raise UsageError(CLOSED)
 
     def _check(self, answer: int | None) -> None:
-        self.check_open()
+        self._check_open()
         if answer is not None and answer != self._answer:
             raise UsageError("this answer was broken off: the session went on without it")
         if self._user is not None or (answer is None and self._answers_elsewhere()):

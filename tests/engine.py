@@ -19,7 +19,7 @@ from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.prefill import read_prompt
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Source
-from spec_cpu.draft.model import ModelSource
+from spec_cpu.draft.passes.model import ModelSource
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence

@@ -100,6 +100,13 @@ def test_help_shows_what_people_call() -> None:
         assert words in text, words
 
 
+def test_an_answer_takes_what_its_steps_take() -> None:
+    whole, steps = inspect.signature(Session.answer), inspect.signature(Session.generate)
+    assert whole.parameters == steps.parameters
+    assert whole.return_annotation == "str"
+    assert "answer(self, prompt: 'str', " in pydoc.render_doc(Session.answer, renderer=pydoc.plaintext)
+
+
 def test_every_public_name_says_what_it_is() -> None:
     for thing in exported():
         if inspect.isclass(thing) or inspect.isfunction(thing):
@@ -206,7 +213,7 @@ def drafted(
         return spec_cpu.Costs(passes, draft_step=0.5, draft_catch_up=0.0, rebuild=0.0, row=0.0)
 
     monkeypatch.setattr("spec_cpu.costs.measure.measure", said)
-    monkeypatch.setattr("spec_cpu.loading.RECYCLED_FROM", 0)  # as for a large target
+    monkeypatch.setattr("spec_cpu.draft.load.RECYCLED_FROM", 0)  # as for a large target
     draft = str(request.param).replace("model", str(tiny_draft))
     return {"target": tiny_target, "draft": draft, "threads": 1, "recalibrate": True}
 

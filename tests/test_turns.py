@@ -101,7 +101,7 @@ def test_closing_within_a_use_frees_at_its_end() -> None:
     with turns.use():
         turns.close()
         with pytest.raises(UsageError, match="closed"):
-            turns.check_open()
+            turns.while_open(None)("reading", 1, 2)
         assert log == []
     assert log == ["free"]
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from engine import text
 
 from spec_cpu.cycle.decode import Cycle, cycles
@@ -15,6 +16,7 @@ from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Source
 from spec_cpu.draft.tree import ROOT, Paths, TokenTree
+from spec_cpu.errors import ContextError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
@@ -116,3 +118,18 @@ def start(
         if pause is not None and len(text(done)) >= pause:
             break
     return done
+
+
+def assert_no_cell_is_lost(
+    path: Path, sequence: KVSequence, rng: np.random.Generator, tolerance: float
+) -> None:
+    """Fill the context up: a cell that nobody needs and nobody freed would be missing."""
+    room = sequence.context.n_ctx - len(sequence) - 1
+    for token in rng.integers(3, 32, room).tolist():
+        sequence.score([token])
+    before = list(sequence.tokens)
+    last = sequence.score([7]).copy()
+    with pytest.raises(ContextError, match="no room"):
+        sequence.score([7])
+    expected = one_by_one(path, before, TokenTree(parents=[]), 7)[0]
+    np.testing.assert_allclose(last[0], expected, rtol=0, atol=tolerance)

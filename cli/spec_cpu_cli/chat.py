@@ -14,7 +14,7 @@ from spec_cpu_cli.prompt import is_text
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
-    from spec_cpu.choice import ModelChoice
+    from spec_cpu.pairing import ModelChoice
     from spec_cpu.session import Session
     from spec_cpu_cli.answer import Generate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 from spec_cpu_cli.progress import Report
 
@@ -31,12 +31,7 @@ class Interrupt:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         signal.signal(signal.SIGINT, self._old_handler)
         signal.set_wakeup_fd(self._old_fd)
         os.close(self._write)  # ends the thread: its read comes back empty

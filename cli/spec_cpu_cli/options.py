@@ -12,8 +12,8 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import expanded
-from spec_cpu.choice import ModelChoice, choose_models
 from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu.pairing import ModelChoice, choose_models
 
 if TYPE_CHECKING:
     from spec_cpu.sampling.pipeline import SamplingParams

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from spec_cpu.errors import SpecCpuError, UsageError
@@ -193,12 +192,7 @@ class InPython:
     def __enter__(self) -> InPython:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._llama.close()
 
     def answer(self, prompt: Rendered, max_tokens: int, seed: int) -> Decoded | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from spec_cpu import defaults
-from spec_cpu.draft.base import WIDTH, Passes, Shape
-from spec_cpu.draft.eagle import EagleSource
-from spec_cpu.draft.medusa import MedusaSource
-from spec_cpu.draft.model import MIN_CONTEXT, ModelSource
+from spec_cpu.draft.base import WIDTH, Lookup, Passes, Shape
+from spec_cpu.draft.lookup.ngram import NgramSource
+from spec_cpu.draft.lookup.recycled import RecycledSource
+from spec_cpu.draft.passes.eagle import EagleSource
+from spec_cpu.draft.passes.medusa import MedusaSource
+from spec_cpu.draft.passes.model import MIN_CONTEXT, ModelSource
 from spec_cpu.errors import UsageError, VocabularyMismatchError
 from spec_cpu.heads.eagle import EagleHead
 from spec_cpu.heads.file import Head
@@ -18,6 +21,26 @@ from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.tensors import find_tensor
 from spec_cpu.llama.vocab import check_same_vocabulary
+from spec_cpu.sampling.logits import RowOps
+
+# Bytes of a target's weights: in the steps of a smaller one, of less than 8 ms, keeping what they
+# say costs as much as it brings.
+RECYCLED_FROM = 2**28
+
+
+def lookup_sources(
+    references: Sequence[Sequence[int]], target: Model, row_ops: RowOps, *, remembers: bool
+) -> list[Lookup]:
+    """The sources that take no passes, for `target`.
+
+    Args:
+        references: texts to look things up in, too, as tokens.
+        remembers: is what they learn of the texts kept for later runs?
+    """
+    ngram = NgramSource(references, kept=defaults.MEMORY_TOKENS if remembers else 0)
+    if target.info.bytes < RECYCLED_FROM:
+        return [ngram]
+    return [ngram, RecycledSource(target.vocab.n, row_ops)]
 
 
 def model_sources(

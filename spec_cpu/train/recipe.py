@@ -11,7 +11,7 @@ from time import perf_counter
 
 from spec_cpu import __version__, defaults
 from spec_cpu.errors import ModelError, SpecCpuError, UsageError
-from spec_cpu.kernels.choose import Kernels
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.model import Model
 from spec_cpu.machine import hardware
 from spec_cpu.progress import Progress

@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asking import ASKED, ENDLESS, PATIENCE, TOKENS
 
-from spec_cpu import defaults
-from spec_cpu.choice import choose_models
-from spec_cpu.draft.names import Drafts
-from spec_cpu.errors import UsageError
-from spec_cpu.models.catalog import load_catalog
-from spec_cpu.models.fetch import local_path
-
 if TYPE_CHECKING:
     from conftest import Models, Program
 
@@ -256,19 +249,3 @@ def test_verbose_shows_llama_cpp_and_nothing_else_does(cli: Program, readable: M
     assert "llama_model_loader" in loud.err
     assert "llama_" not in calm.err
     assert loud.out == calm.out
-
-
-@pytest.mark.parametrize("name", ["smollm2-135m-eagle", "smollm2-135m-medusa"])
-@pytest.mark.parametrize("by", ["name", "file"])
-def test_a_head_alone_drafts_for_the_default_target(name: str, by: str) -> None:
-    head = str(local_path(load_catalog().model(name))) if by == "file" else name
-    chosen = choose_models(None, head, None)
-    assert chosen.target == load_catalog().pair(defaults.PAIR).target
-    assert chosen.drafts == Drafts(head)
-    assert choose_models(None, f"ngram,{head}", None).drafts == Drafts(head, ngram=True)
-
-
-def test_a_draft_that_is_no_head_needs_a_target(readable: Models) -> None:
-    for draft in (str(readable.draft), "qwen3-0.6b"):
-        with pytest.raises(UsageError, match="`target`"):
-            choose_models(None, draft, None)

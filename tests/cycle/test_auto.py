@@ -10,7 +10,7 @@ import pytest
 
 import spec_cpu
 from spec_cpu import SamplingParams, Session, defaults
-from spec_cpu.answer import policies
+from spec_cpu.answer import participants
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.pinned import Pinned
@@ -174,7 +174,7 @@ def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
             self.waited += 1
             return super().most(room) if self.waited > 100 else 0
 
-    monkeypatch.setattr(policies, "Policy", Late)
+    monkeypatch.setattr(participants, "Policy", Late)
 
 
 @pytest.mark.usefixtures("flat", "long_gap")

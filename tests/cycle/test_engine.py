@@ -24,7 +24,7 @@ from engine import (
 )
 from scipy import stats
 
-from spec_cpu.draft.model import ModelSource
+from spec_cpu.draft.passes.model import ModelSource
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence

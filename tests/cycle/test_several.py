@@ -14,7 +14,7 @@ from engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, opened, text
 from trees import FOLLOWS
 
 import spec_cpu
-from spec_cpu import SamplingParams, Session, defaults, loading
+from spec_cpu import SamplingParams, Session, defaults
 from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
@@ -23,9 +23,10 @@ from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.policy import Policy
 from spec_cpu.cycle.verify import RULES
+from spec_cpu.draft import load
+from spec_cpu.draft.lookup.ngram import NgramSource
+from spec_cpu.draft.lookup.recycled import RecycledSource
 from spec_cpu.draft.names import Drafts, read_drafts
-from spec_cpu.draft.ngram import NgramSource
-from spec_cpu.draft.recycled import RecycledSource
 from spec_cpu.errors import UsageError, VocabularyMismatchError
 from spec_cpu.sampling.logits import NumpyRowOps
 from spec_cpu.sampling.pipeline import Pipeline
@@ -199,7 +200,7 @@ def test_a_model_that_cannot_draft_leaves_the_look_up_alone(tmp_path: Path) -> N
 def test_of_a_large_target_what_it_says_is_recycled(
     tiny_target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "RECYCLED_FROM", 0)
+    monkeypatch.setattr(load, "RECYCLED_FROM", 0)
     with spec_cpu.load(tiny_target, "none", threads=1, sampling=GREEDY) as plain:
         expected = answer(plain)
     with spec_cpu.load(tiny_target, "ngram", threads=1, sampling=GREEDY, seed=1) as session:

@@ -12,7 +12,7 @@ from engine import FAMILIES, N_VOCAB, PIPELINES, PROMPT, assert_exact, fresh_log
 from trees import FOLLOWS, start
 
 from spec_cpu import defaults
-from spec_cpu.draft.ngram import NgramSource
+from spec_cpu.draft.lookup.ngram import NgramSource
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence

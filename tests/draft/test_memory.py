@@ -18,6 +18,8 @@ from spec_cpu.cycle.calibration import Calibration
 from spec_cpu.cycle.growth import Growth
 from spec_cpu.draft import memory as memory_module
 from spec_cpu.draft.base import Scored
+from spec_cpu.draft.lookup.ngram import NgramSource
+from spec_cpu.draft.lookup.recycled import RecycledSource
 from spec_cpu.draft.memory import (
     DamagedError,
     Learnt,
@@ -27,8 +29,6 @@ from spec_cpu.draft.memory import (
     read_memory,
     write_memory,
 )
-from spec_cpu.draft.ngram import NgramSource
-from spec_cpu.draft.recycled import RecycledSource
 from spec_cpu.errors import MemoryFileError
 from spec_cpu.sampling.logits import NumpyRowOps
 

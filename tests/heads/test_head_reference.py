@@ -11,7 +11,7 @@ import tiny
 import tiny_head
 from numpy.typing import NDArray
 
-from spec_cpu.draft.head_passes import HeadPasses
+from spec_cpu.draft.passes.eagle_passes import EaglePasses
 from spec_cpu.heads.eagle import EagleHead, EagleWeights, write_eagle
 from spec_cpu.heads.file import read_head
 from spec_cpu.heads.identity import HeadTarget
@@ -97,7 +97,7 @@ def test_llama_cpp_computes_the_definition(tmp_path: Path, n_head_kv: int) -> No
         Model(path) as model,
         Context(model, n_ctx=64, threads=1, hidden=True, flash=False, max_outputs=1) as context,
     ):
-        passes = HeadPasses(head, context, embedding)
+        passes = EaglePasses(head, context, embedding)
         passes.take_in(TOKENS[:-1], features[:-1])
         rows = inputs(TOKENS, features.astype(float))
         logits = passes.step(TOKENS[-1:], features[-1:])

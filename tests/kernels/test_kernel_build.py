@@ -21,14 +21,14 @@ import spec_cpu
 from spec_cpu.cache import locked
 from spec_cpu.errors import KernelsError, UsageError
 from spec_cpu.kernels import build as build_module
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.kernels.build import build, find_build
-from spec_cpu.kernels.choose import Kernels
 from spec_cpu.llama.kernels import check_formats, load_kernels
 from spec_cpu.llama.quantize import quantize
 from spec_cpu.machine import hardware
 
 USE = """
-from spec_cpu.kernels.choose import Kernels
+from spec_cpu.kernels.autotune import Kernels
 kernels = Kernels("on", progress=lambda what, *_: print(what, flush=True))
 assert not kernels.notice, kernels.notice
 """
@@ -39,7 +39,7 @@ import sys
 from pathlib import Path
 from spec_cpu_cli.kernels import status
 from spec_cpu.kernels import build
-from spec_cpu.kernels.choose import Kernels
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence

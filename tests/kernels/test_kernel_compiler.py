@@ -15,8 +15,8 @@ from spec_cpu_cli.main import main
 from spec_cpu import notices as notices_module
 from spec_cpu.errors import KernelsError
 from spec_cpu.kernels import build as build_module
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.kernels.build import build, find_build
-from spec_cpu.kernels.choose import Kernels
 from spec_cpu.machine import hardware
 
 

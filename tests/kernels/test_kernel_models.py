@@ -21,7 +21,7 @@ from scipy.special import softmax
 
 import spec_cpu
 from spec_cpu.defaults import MAX_DRAFT_TOKENS
-from spec_cpu.kernels.choose import Kernels
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.quantize import quantize

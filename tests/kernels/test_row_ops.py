@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 
 from spec_cpu.errors import KernelsError, LogitsError
 from spec_cpu.kernels import build
-from spec_cpu.kernels.choose import Kernels
+from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.row_ops import NativeRowOps
 from spec_cpu.sampling.logits import Logits, NumpyRowOps, RowOps
 

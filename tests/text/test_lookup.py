@@ -12,7 +12,7 @@ import spec_cpu
 from spec_cpu import SamplingParams, Session, defaults
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
-from spec_cpu.draft.ngram import NgramSource
+from spec_cpu.draft.lookup.ngram import NgramSource
 from spec_cpu.errors import UsageError
 from spec_cpu.llama.model import Model
 from spec_cpu.machine import hardware

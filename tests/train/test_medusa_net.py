@@ -121,7 +121,7 @@ def test_they_learn(
 def test_llama_cpp_gives_what_torch_does(
     talker: Model, pupil: MedusaPupil, vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
-    from spec_cpu.draft.medusa_passes import MedusaPasses
+    from spec_cpu.draft.passes.medusa_passes import MedusaPasses
 
     stirred(pupil)
     feature = np.random.default_rng(0).standard_normal(talker.n_embd).astype(np.float32)

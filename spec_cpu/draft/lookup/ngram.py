@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from spec_cpu import defaults
 from spec_cpu.draft.base import Follows, Path, Scored
-from spec_cpu.draft.suffix_index import LONGEST
-from spec_cpu.draft.texts import Texts
+from spec_cpu.draft.lookup.suffix_index import LONGEST
+from spec_cpu.draft.lookup.texts import Texts
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence

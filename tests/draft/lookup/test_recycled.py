@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spec_cpu.draft.base import Scored
-from spec_cpu.draft.recycled import KEPT, RecycledSource
+from spec_cpu.draft.lookup.recycled import KEPT, RecycledSource
 from spec_cpu.llama.context import Rows
 from spec_cpu.sampling.logits import NumpyRowOps
 

@@ -6,7 +6,7 @@ from spec_cpu.llama.chat import Message
 from spec_cpu.text.streaming import TextStream
 
 
-class Answer:
+class Transcript:
     """Adds the text of one answer to a conversation as it comes."""
 
     def __init__(self, messages: list[Message] | None, prompt: str, stream: TextStream) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spec_cpu.draft.base import Follows, Path, Scored, Shape
-from spec_cpu.draft.head_passes import HeadPasses
+from spec_cpu.draft.passes.eagle_passes import EaglePasses
 from spec_cpu.draft.reader import Reader
 from spec_cpu.draft.tree import ROOT
 from spec_cpu.heads.eagle import EagleHead
@@ -61,7 +61,7 @@ class EagleSource:
         self.shape = shape
         self._context = context
         self.ids = head.label.tokens.astype(np.intp)
-        self._passes = HeadPasses(head, context, embedding)
+        self._passes = EaglePasses(head, context, embedding)
         self._room = 1  # nodes that may be fed in this cycle
         # Of this cycle: nodes in the cache behind the text, and the features of each.
         self._fed: dict[Path, int] = {}
@@ -78,7 +78,7 @@ class EagleSource:
         return min(_WINDOW, self._context.n_ctx // 4)
 
     @property
-    def sequence(self) -> HeadPasses:
+    def sequence(self) -> EaglePasses:
         """Its passes, for measuring what they cost."""
         return self._passes
 

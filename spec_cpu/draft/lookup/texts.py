@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.draft.suffix_index import BREAK, LONGEST, SuffixIndex
+from spec_cpu.draft.lookup.suffix_index import BREAK, LONGEST, SuffixIndex
 
 EARLIER = 0.1
 """What an occurrence in an earlier text counts for, beside one in the present text.

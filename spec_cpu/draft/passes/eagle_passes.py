@@ -16,7 +16,7 @@ from spec_cpu.sampling.logits import Logits
 _KEPT_BYTES = 32 * 2**20  # of embeddings that need not be worked out again
 
 
-class HeadPasses:
+class EaglePasses:
     """A head's own sequence. Row i stands for the pair of a token and the feature before it.
 
     What depends on the token alone is kept: texts repeat their tokens, and it is half of what a

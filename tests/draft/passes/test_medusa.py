@@ -19,8 +19,8 @@ from head_engine import BIASED, GREEDY, followed
 import spec_cpu
 from spec_cpu import defaults
 from spec_cpu.draft.base import Follows, Scored
-from spec_cpu.draft.medusa import MedusaSource
-from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.draft.passes.medusa import MedusaSource
+from spec_cpu.draft.passes.medusa_passes import MedusaPasses
 from spec_cpu.draft.reader import Reader
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.file import read_head

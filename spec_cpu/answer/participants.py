@@ -1,4 +1,4 @@
-"""The policy of a session, and what passes cost, which it decides by."""
+"""Who drafts in an answer: the sources that take part, and the policy that decides for them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from spec_cpu.sampling.pipeline import Pipeline
 _LEFT_OUT = "its drafts did not pay in earlier answers"
 
 
-class Policies:
-    """Made when it is first needed: costs are looked up or measured then.
+class Participants:
+    """The sources that take part in a session's answers of one kind, and what decides for them.
+
+    A policy is made when it is first needed: costs are looked up or measured then.
 
     Attributes:
         k: pinned for good; None: chosen each cycle.

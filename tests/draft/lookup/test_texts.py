@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from spec_cpu.draft.suffix_index import BREAK, LONGEST
-from spec_cpu.draft.texts import WINDOW, Texts, newest
+from spec_cpu.draft.lookup.suffix_index import BREAK, LONGEST
+from spec_cpu.draft.lookup.texts import WINDOW, Texts, newest
 
 MANY = 10_000
 

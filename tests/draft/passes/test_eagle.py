@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.draft.base import Shape
-from spec_cpu.draft.eagle import EagleSource
+from spec_cpu.draft.passes.eagle import EagleSource
 from spec_cpu.draft.tree import TokenTree
 from spec_cpu.errors import ModelError
 from spec_cpu.heads.eagle import write_eagle

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from spec_cpu.cycle.calibration import Calibration
 from spec_cpu.cycle.growth import Growth
 from spec_cpu.draft.base import Scored
-from spec_cpu.draft.ngram import NgramSource
-from spec_cpu.draft.suffix_index import LONGEST, ORDERS, SuffixIndex
+from spec_cpu.draft.lookup.ngram import NgramSource
+from spec_cpu.draft.lookup.suffix_index import LONGEST, ORDERS, SuffixIndex
 from spec_cpu.draft.tree import TokenTree
 
 NOTHING: frozenset[int] = frozenset()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spec_cpu.draft.base import Follows, Path, Scored, Shape
-from spec_cpu.draft.medusa_passes import MedusaPasses
+from spec_cpu.draft.passes.medusa_passes import MedusaPasses
 from spec_cpu.draft.reader import Reader
 from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.llama.context import Context, Rows

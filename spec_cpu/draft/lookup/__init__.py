@@ -1,0 +1,1 @@
+"""Look-ups: they take no passes, and are asked for every node of the tree."""
