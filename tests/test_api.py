@@ -104,7 +104,8 @@ def test_an_answer_takes_what_its_steps_take() -> None:
     whole, steps = inspect.signature(Session.answer), inspect.signature(Session.generate)
     assert whole.parameters == steps.parameters
     assert whole.return_annotation == "str"
-    assert "answer(self, prompt: 'str', " in pydoc.render_doc(Session.answer, renderer=pydoc.plaintext)
+    text = pydoc.render_doc(Session.answer, renderer=pydoc.plaintext)
+    assert "answer(self, prompt: 'str', " in text
 
 
 def test_every_public_name_says_what_it_is() -> None:

@@ -352,7 +352,7 @@ def open_session(
             recalibrate=models.recalibrate,
             progress=interrupt.checked(report),
         )
-        interrupt.check()
+    interrupt.check()  # out here: by now its thread has read whatever came while loading
     if choice.notice and session.sources:
         session.notices.insert(0, choice.notice)
     return session
