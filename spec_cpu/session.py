@@ -14,6 +14,7 @@ from spec_cpu.answer.stats import Stats
 from spec_cpu.answer.steps import Finish, Step
 from spec_cpu.answer.transcript import Transcript
 from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_stops, with_arguments_of
+from spec_cpu.costs.acceptance import Acceptance
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Shape, Source
@@ -264,7 +265,7 @@ class Session:
             with self._turns.ended(this) as latest:
                 if latest:
                     if asked.k is None and self._open is not None:  # the policy chose, and it began
-                        generation.participants.remember(self.stats.tokens)
+                        generation.participants.remember(self.stats)
                     self._settle()
 
     def _begin(self, asked: Asked) -> tuple[list[int], Ending]:
@@ -337,6 +338,11 @@ class Session:
     def costs(self) -> Costs | None:
         """What passes cost here; None until something needed to know."""
         return self._generation.participants.costs
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """How often a drafted token is accepted, as far as that is known before an answer."""
+        return self._generation.participants.acceptance
 
     @property
     def draft_model(self) -> Model | None:

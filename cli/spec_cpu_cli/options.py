@@ -125,7 +125,7 @@ class ModelOptions:
         bool,
         typer.Option(
             "--recalibrate",
-            help="Measure again what passes cost here.",
+            help="Time this machine again.",
             rich_help_panel=_MODELS,
         ),
     ] = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +18,7 @@ from spec_cpu_cli.signature import with_options
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from spec_cpu.costs.costs import Costs
     from spec_cpu.costs.plan import Plan
 
 _BAR_WIDTH = 40
@@ -26,10 +27,10 @@ _BAR_WIDTH = 40
 @with_options
 def plan(
     max_k: Annotated[
-        int, typer.Option("--max-k", min=1, max=31, help="The most drafted tokens to look at.")
+        int, typer.Option("--max-k", min=1, max=31, help="Tokens to guess ahead, at most.")
     ] = defaults.PLAN_DRAFT_TOKENS,
     depth: Annotated[
-        int, typer.Option("--depth", min=1, help="Tokens in the context when it is measured.")
+        int, typer.Option("--depth", min=1, help="Tokens of text before: more make steps slower.")
     ] = defaults.PLAN_DEPTH,
     plot: Annotated[
         Path | None,
@@ -47,9 +48,9 @@ def plan(
     *,
     models: opt.ModelOptions,
 ) -> None:
-    """Say whether to speculate on this machine, with which k, or what is in the way.
+    """Say whether guessing ahead pays on this machine, and how far, or what is in the way.
 
-    Measures what passes cost; nothing is generated. What was measured is kept for later runs.
+    Times both models for 3 seconds; nothing is generated. Later runs go by these times.
     """
     from spec_cpu.costs.plan import make_plan
     from spec_cpu.sampling.pipeline import SamplingParams
@@ -69,7 +70,7 @@ def plan(
             return
         with progress_bar(show=not quiet) as report:
             costs = session.calibrate(max_k + 1, depth=depth, progress=report)
-        result = make_plan(costs, max_k)
+        result = make_plan(costs, max_k, session.acceptance)
         if not quiet:
             say(session, said)
     if as_json:
@@ -82,7 +83,7 @@ def plan(
 
 def _refuse(verdict: str, *, as_json: bool) -> None:
     """Nothing can be drafted, so that there is nothing to measure."""
-    nothing: dict[str, Any] = {"verify": [], "break_even": [], "best": []}
+    nothing: dict[str, Any] = {"verify": [], "break_even": [], "best": [], "expected": []}
     print(json.dumps({**nothing, "speculate": False, "verdict": verdict}) if as_json else verdict)
 
 
@@ -94,10 +95,15 @@ def _as_json(plan: Plan) -> dict[str, Any]:
             for n, seconds in enumerate(costs.passes, start=1)
         ],
         "c": costs.c,
+        "first_step_more": costs.draft_catch_up / costs.passes[0],
         "overhead_seconds": costs.row,
         "rebuild_seconds": costs.rebuild,
         "recovery_seconds": costs.recovery,
         "depth": costs.depth,
+        "timed": costs.measured,
+        "disturbed": costs.disturbed or None,
+        "acceptance": asdict(plan.acceptance),
+        "expected": [asdict(best) for best in plan.expected],
         "break_even": [
             {"k": k, "alpha": alpha} for k, alpha in enumerate(plan.break_even, start=1)
         ],
@@ -111,12 +117,31 @@ def _print(plan: Plan) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 100)
-    costs = plan.costs
-    console.print(f"Measured at {costs.depth} tokens of context; a plain step takes ", end="")
-    console.print(f"{costs.passes[0] * 1e3:.2f} ms, a draft step {costs.c:.3f} of that (c).")
+    console.print(*_measured(plan.costs), "", sep="\n", highlight=False)
     console.print(_curve(plan), "")
+    console.print(*_assumed(plan), "", sep="\n", highlight=False)
     console.print(_best(plan), "")
     console.print(plan.verdict, style="bold")
+
+
+def _measured(costs: Costs) -> Iterator[str]:
+    """What was measured, and what the letters mean."""
+    from spec_cpu.costs.cache import timed
+
+    step, more = costs.passes[0] * 1e3, costs.draft_catch_up / costs.passes[0]
+    yield f"A plain step takes {step:.2f} ms after {costs.depth:,} tokens of text ({timed(costs)})."
+    if costs.disturbed:
+        yield f"This machine was busy meanwhile ({costs.disturbed}): do not rely on it."
+    yield "V(n): one pass over n tokens, in plain steps; checking k guesses takes V(k+1)."
+    also = f", and {more:.2f} more for the first of a step" if more >= 0.005 else ""
+    yield f"c = {costs.c:.3f}: a token guessed by the draft, in plain steps{also}."
+
+
+def _assumed(plan: Plan) -> Iterator[str]:
+    """What is expected of the draft."""
+    expected = plan.acceptance
+    rates = f"{expected.likely:.0%} ({expected.low:.0%} to {expected.high:.0%})"
+    yield f"alpha: the share of guesses that are accepted, here {rates}: {expected.basis}."
 
 
 def _curve(plan: Plan) -> Table:
@@ -136,9 +161,10 @@ def _curve(plan: Plan) -> Table:
 def _best(plan: Plan) -> Table:
     from rich.table import Table
 
-    table = Table("accepted", "best k", "speedup", box=None)
-    for best in plan.best:
-        table.add_row(f"{best.alpha:.0%}", str(best.k), f"{best.speedup:.2f}x")
+    table = Table("accepted (alpha)", "best k", "speedup", box=None)
+    for best in sorted({*plan.best, *plan.expected}, key=lambda best: best.alpha):
+        style = "bold" if best in plan.expected else None
+        table.add_row(f"{best.alpha:.0%}", str(best.k), f"{best.speedup:.2f}x", style=style)
     return table
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from spec_cpu import defaults
-from spec_cpu.costs.cache import CostCache, known_or_measured
+from spec_cpu.answer.stats import Stats
+from spec_cpu.costs import acceptance
+from spec_cpu.costs.acceptance import Acceptance
+from spec_cpu.costs.cache import CostCache, contradicted, known_or_measured, old, timed
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.kept_record import KeptRecord
 from spec_cpu.cycle.drafting import Drafting
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.policy import HOPELESS, Policy
+from spec_cpu.cycle.policy import HOPELESS, Policy, never_pays
 from spec_cpu.draft.base import Source
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.machine.disturbance import disturbance, spent
 from spec_cpu.progress import MeasureProgress
 from spec_cpu.sampling.pipeline import Pipeline
 
@@ -60,6 +64,7 @@ class Participants:
         self._made: dict[tuple[str, ...], Drafting] = {}  # by the names of those who take part
         self._latest: Drafting | None = None
         self._left_out: list[Source] = []  # of this answer, by what earlier ones showed
+        self._begun = spent()  # when this answer began
 
     def useful(self, k: int | None) -> list[Source]:
         """The sources without those that will not be asked in an answer that pins `k`, or none.
@@ -67,6 +72,7 @@ class Participants:
         One that takes passes, and did not pay in earlier answers, is left out of most others.
         """
         self._left_out = []
+        self._begun = spent()
         if k == 0:
             return []
         if k is not None or self.k is not None:
@@ -123,21 +129,50 @@ class Participants:
             explore=explore,
         )
 
-    def remember(self, tokens: int) -> None:
-        """Keep what an answer of `tokens` says of the sources that take passes, for those to come.
+    def remember(self, stats: Stats) -> None:
+        """Keep what an answer says of the sources and of what passes cost, for those to come.
 
         Where k is pinned they draft whether it pays or not, which says nothing of them.
         """
-        record, source = self._record, self._draft
-        if record is None or source is None or self.k is not None or not tokens:
+        record = self._record
+        if record is None or self.k is not None or not stats.tokens:
             return
-        name = self._kind(source.name)
-        if source in self._left_out:
+        self._doubt_costs(stats)
+        for name, counted in stats.by_source.items():
+            record.tried(self._kind(name), counted.accepted, counted.tried)
+        if self._draft is not None:
+            self._remember_draft(record, self._kind(self._draft.name), stats.tokens)
+        record.write()
+
+    def _remember_draft(self, record: KeptRecord, name: str, tokens: int) -> None:
+        """Keep what the source that takes passes brought, or saves for its next try."""
+        if self._draft in self._left_out:
             record.left_out(name, tokens)
         elif self._latest is not None and isinstance(self._latest.policy, Policy):
             record.took_part(name, *self._latest.policy.brought)
             self._latest.policy.brought = [0.0, 0.0]
-        record.write()
+
+    def _doubt_costs(self, stats: Stats) -> None:
+        """Have costs measured again at the next start where an undisturbed answer contradicts."""
+        depth = stats.prompt_tokens + stats.tokens // 2
+        if self.costs is None or not contradicted(self.costs, stats.passes, depth):
+            return
+        if disturbance(self._begun, spent(), self._target.context.threads) is None:
+            self._cache.doubt(self.costs)
+
+    @property
+    def acceptance(self) -> Acceptance:
+        """How often tokens of the draft, or else those looked up, are accepted, if that is known.
+
+        From earlier answers, greedy and sampled ones; else from a head's own file; else assumed.
+        """
+        draft = self._draft
+        names = [one.name for one in ([draft] if draft else self._sources)]
+        kinds = [f"{name}, {kind}" for name in names for kind in ("greedy", "sampled")]
+        counts = [self._record.accepted(kind) for kind in kinds] if self._record else []
+        seen = acceptance.of_runs(sum(a for a, _ in counts), sum(n for _, n in counts))
+        card = acceptance.of_card(getattr(draft, "acceptance", ()))
+        return seen or card or acceptance.assumed()
 
     def _kind(self, name: str) -> str:
         """The source `name` in the record: what it brings depends on the temperature."""
@@ -146,7 +181,7 @@ class Participants:
     @cached_property
     def _record(self) -> KeptRecord | None:
         """Of earlier answers; None where choices are to be the same again."""
-        if self._repeatable or self._draft is None:
+        if self._repeatable:
             return None
         return KeptRecord(self._cache.record, anew=self._recalibrate)
 
@@ -162,31 +197,50 @@ class Participants:
         if self._latest is None:
             return _LEFT_OUT if self._left_out else None
         reason = self._latest.policy.reason
-        if reason is None or reason == HOPELESS or not self._left_out:
+        if reason == HOPELESS and self.costs is not None:
+            return f"{HOPELESS} ({timed(self.costs)}; `recalibrate` times it again)"
+        if reason is None or not self._left_out:
             return reason
         return f"{reason}; {_LEFT_OUT}"
 
     def known(self) -> Costs | None:
         """Costs known to the session or the disk; None where they were never measured."""
         if self.costs is None and not self._recalibrate:
-            costs = self._cache.read(1)
+            costs = self._cache.read(1, len(self._target))
             self.costs = None if costs is None else self._windowed(costs)
         return self.costs
 
-    def measured(self, max_width: int, token: int, progress: MeasureProgress | None) -> Costs:
-        """Costs known to the session or the disk, or measured where both sequences end now."""
-        if self.costs and len(self.costs.passes) >= max_width:
+    def measured(
+        self,
+        max_width: int,
+        token: int,
+        progress: MeasureProgress | None,
+        *,
+        near: bool = True,
+    ) -> Costs:
+        """Costs known to the session or the disk, or measured where both sequences end now.
+
+        What rules drafting out is measured again after a day.
+
+        Args:
+            near: are those good enough that were measured with more or less context?
+        """
+        if near and self.costs and len(self.costs.passes) >= max_width:
             return self.costs
         draft = self._draft
-        costs, notice = known_or_measured(
+        look_up = partial(
+            known_or_measured,
             self._target,
             token,
-            max_width=max_width,
+            max_width=max(max_width, defaults.MAX_TREE_NODES + 1),  # whoever asks: one file for all
             pipeline=self._pipeline,
             draft=draft.sequence if draft else None,
-            anew=self._recalibrate,
+            near=near,
             progress=progress,
         )
+        costs, notice = look_up(anew=self._recalibrate)
+        if old(costs) and never_pays(costs.at(0), self.most_drafted):
+            costs, notice = look_up(anew=True)
         self._notify(notice)
         self.costs = self._windowed(costs)
         return self.costs

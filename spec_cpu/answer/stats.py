@@ -246,6 +246,11 @@ class Stats:
         return {n - 1: passes.count for n, passes in sorted(self._passes.items())}
 
     @property
+    def passes(self) -> dict[int, tuple[int, float]]:
+        """Target passes by their width: how many there were, and the median of their seconds."""
+        return {n: (passes.count, passes.median) for n, passes in self._passes.items()}
+
+    @property
     def verify_cost(self) -> float | None:
         """V(k + 1): the median pass of that width, in plain target steps."""
         passes = self._passes.get(self.k + 1)

@@ -1,4 +1,4 @@
-"""Measured costs, kept on disk: a file for each pair of models, setting and machine."""
+"""Measured costs, kept on disk: a file for each pair of models, setting, machine and depth."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,24 +17,59 @@ from spec_cpu import defaults
 from spec_cpu.cache import cache_dir
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
-from spec_cpu.draft.base import DraftPasses
 from spec_cpu.machine import hardware
 from spec_cpu.machine.processors import processors
 from spec_cpu.progress import MeasureProgress
 
 if TYPE_CHECKING:
+    from spec_cpu.draft.base import DraftPasses
     from spec_cpu.llama.context import Context
     from spec_cpu.llama.sequence import KVSequence
     from spec_cpu.sampling.pipeline import Pipeline
 
-_FORMAT = 4  # of the file; another one is measured again
+_FORMAT = 5  # of the file; another one is measured again
+_DAY = 24 * 3600  # seconds
+_SHORT = 1024  # tokens of context, up to which passes cost much the same; then each doubling counts
+_CLASSES = 12  # of contexts
+_DOUBTS = 3  # measurements that proved doubtful, after which there is but one a day
+_WRONG = 1.5  # a run in which passes take so many times as long, or as short, contradicts costs
+_PASSES = 16  # of a width, from which on a run says anything of it
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What a file has.
+
+    Attributes:
+        bytes: of the target's weights. `processor`: that they were measured on.
+        doubtful: were they disturbed, or contradicted by a run?
+        doubts: how many in turn were doubtful.
+    """
+
+    costs: Costs
+    bytes: int
+    processor: str
+    doubtful: bool
+    doubts: int
+
+    @property
+    def due(self) -> bool:
+        """Is it time to measure them again?"""
+        age = _age(self.costs)
+        if not 0 <= age < defaults.COSTS_AGE:
+            return True
+        return self.doubtful and (self.doubts < _DOUBTS or age > _DAY)
 
 
 class CostCache:
     """Where the costs of one combination are kept.
 
-    The combination: both files, paths of a tree, threads, the type of the cache of keys and values,
-    llama.cpp's version, the kernels and the processor.
+    The combination: both files, threads, the type of the cache of keys and values, llama.cpp's
+    version, the kernels and the processor. What it is asked for matters not: chains and trees,
+    plans and answers go by the same costs.
+
+    Costs that were measured beside other work, or that a run contradicted, are doubtful. They are
+    measured again at the next start; where that helps not, once a day.
 
     Attributes:
         record: the file of what sources brought with this combination, see `KeptRecord`.
@@ -43,7 +79,6 @@ class CostCache:
         parts = {
             "target": target.model.fingerprint,
             "draft": draft.model.fingerprint if draft else None,
-            "paths": [target.n_seq, draft.n_seq if draft else None],
             "threads": target.threads,
             "kv": "f16",
             "kernels": [target.model.kernels, draft.model.kernels if draft else None],
@@ -51,37 +86,56 @@ class CostCache:
             "processor": hardware.processor(),
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-        self._path: Path = cache_dir() / "costs" / f"{digest}.json"
+        self._digest = digest
+        self._bytes = target.model.info.bytes
         self.record: Path = cache_dir() / "records" / f"{digest}.json"
 
-    def read(self, max_width: int) -> Costs | None:
+    def read(self, max_width: int, depth: int, *, near: bool = True) -> Costs | None:
         """The kept costs, if they cover passes of `max_width` tokens; else None.
 
-        A file that is damaged, old, or of another format counts as none.
+        A file that is damaged, old, doubtful, or of another format counts as none.
+
+        Args:
+            depth: tokens of context that they are wanted for.
+            near: if there are none of about this depth, take those of the nearest.
         """
-        try:
-            record = json.loads(self._path.read_text(encoding="utf-8"))
-            fresh = 0 <= time.time() - record["measured"] < defaults.COSTS_AGE
-            if record["format"] != _FORMAT or not fresh:
-                return None
-            costs = Costs(**{**record["costs"], "passes": tuple(record["costs"]["passes"])})
-            return costs if len(costs.passes) >= max_width else None
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        classes = sorted(range(_CLASSES), key=lambda one: abs(one - _class(depth)))
+        for each in classes if near else classes[:1]:
+            kept = _read(self._path(each))
+            if kept and not kept.due and len(kept.costs.passes) >= max_width:
+                return kept.costs
+        return None
 
     def write(self, costs: Costs) -> str | None:
         """Keep `costs`; a notice if that is not possible."""
-        record = {"format": _FORMAT, "measured": time.time(), "costs": asdict(costs)}
-        temporary = self._path.with_suffix(f".{os.getpid()}.part")
+        before = _read(self._path(_class(costs.depth)))
+        doubts = before.doubts if before and _age(before.costs) < defaults.COSTS_AGE else 0
+        return self._write(costs, doubtful=bool(costs.disturbed), doubts=doubts)
+
+    def doubt(self, costs: Costs) -> None:
+        """A run contradicts `costs`, which are kept here."""
+        for each in range(_CLASSES):
+            kept = _read(self._path(each))
+            if kept and not kept.doubtful and kept.costs.measured == costs.measured:
+                self._write(kept.costs, doubtful=True, doubts=kept.doubts)
+
+    def _write(self, costs: Costs, *, doubtful: bool, doubts: int) -> str | None:
+        path = self._path(_class(costs.depth))
+        kept = _Kept(costs, self._bytes, hardware.processor(), doubtful, doubts + doubtful)
+        temporary = path.with_suffix(f".{os.getpid()}.part")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(record), encoding="utf-8")
-            temporary.replace(self._path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"format": _FORMAT, **asdict(kept)}), encoding="utf-8")
+            temporary.replace(path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
-            return f"cannot keep the measured costs in {self._path.parent} ({error.strerror})"
+            return f"cannot keep the measured costs in {path.parent} ({error.strerror})"
         return None
+
+    def _path(self, depth_class: int) -> Path:
+        deep = f"-{depth_class}" if depth_class else ""
+        return _folder() / f"{self._digest}{deep}.json"
 
 
 def known_or_measured(
@@ -92,19 +146,104 @@ def known_or_measured(
     pipeline: Pipeline,
     draft: DraftPasses | None,
     anew: bool,
+    near: bool = True,
     progress: MeasureProgress | None,
 ) -> tuple[Costs, str | None]:
-    """The kept costs of these models, or new ones; a notice where they could not be kept.
+    """The kept costs of these models where both sequences end, or new ones; a notice, if any.
 
     Args:
-        anew: measure in any case. The others: as for `measure.measure`.
+        anew: measure in any case. `near`: see `CostCache.read`. The others: as for
+            `measure.measure`.
     """
     cache = CostCache(target.context, draft.context if draft else None)
-    costs = None if anew else cache.read(max_width)
-    if costs is not None:
-        return costs, None
-    with processors.claimed():
-        costs = measure.measure(
-            target, token, max_width=max_width, pipeline=pipeline, draft=draft, progress=progress
+    costs = None if anew else cache.read(max_width, len(target), near=near)
+    unkept = None
+    if costs is None:
+        with processors.claimed():
+            costs = measure.measure(
+                target,
+                token,
+                max_width=max_width,
+                pipeline=pipeline,
+                draft=draft,
+                progress=progress,
+            )
+        costs = replace(costs, measured=time.time())
+        unkept = cache.write(costs)
+    if costs.disturbed and not unkept:
+        return costs, (
+            f"this machine was busy while it was timed ({costs.disturbed}; {timed(costs)}), so how "
+            "much is drafted may not be the best. It is timed again another time, or now with "
+            "`recalibrate`"
         )
-    return costs, cache.write(costs)
+    return costs, unkept
+
+
+def contradicted(costs: Costs, seen: Mapping[int, tuple[int, float]], depth: int) -> bool:
+    """Do passes in a run take much longer, or much shorter, than `costs` say?
+
+    Args:
+        seen: by their width: how many passes there were, and the median of their seconds.
+        depth: tokens of context that these had, about.
+    """
+    here = costs.at(depth)
+    for n, (count, seconds) in seen.items():
+        if count < _PASSES or n > len(here.passes):
+            continue
+        given = here.passes[n - 1]
+        # After a pass of another width the graph is built, and the clock is lower.
+        more = here.rebuild + here.recovery
+        if seconds * _WRONG < given or seconds > _WRONG * (given + more):
+            return True
+    return False
+
+
+def timed(costs: Costs) -> str:
+    """When `costs` were measured, in a person's words: "timed 3 days ago"."""
+    for unit, seconds in (("day", _DAY), ("hour", 3600), ("minute", 60)):
+        if (n := int(_age(costs) // seconds)) > 0:
+            return f"timed {n} {unit}{'s' if n > 1 else ''} ago"
+    return "timed just now"
+
+
+def old(costs: Costs) -> bool:
+    """Were they measured more than a day ago?"""
+    return _age(costs) > _DAY
+
+
+def kept_speeds() -> Iterator[tuple[int, Costs]]:
+    """Of each target that was timed on this processor: bytes of its weights, and its costs."""
+    processor = hardware.processor()
+    for path in _folder().glob("*.json"):
+        kept = _read(path)
+        if kept and kept.processor == processor and not kept.doubtful:
+            yield kept.bytes, kept.costs
+
+
+def _class(depth: int) -> int:
+    """0 for a short context, 1, 2, ... for each doubling of a longer one."""
+    return (depth // _SHORT).bit_length()
+
+
+def _folder() -> Path:
+    return cache_dir() / "costs"
+
+
+def _read(path: Path) -> _Kept | None:
+    """What is kept at `path`; None if that is damaged, of another format or missing."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept.pop("format") != _FORMAT:
+            return None
+        costs = kept.pop("costs")
+        tuples = {name: tuple(costs[name]) for name in ("passes", "deepens")}
+        found = _Kept(Costs(**{**costs, **tuples}), **kept)
+        _ = found.due  # that its numbers are numbers
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return found
+
+
+def _age(costs: Costs) -> float:
+    """Seconds since they were measured."""
+    return time.time() - costs.measured

@@ -35,6 +35,8 @@ class Costs:
         depth: tokens of context that this holds for.
         deepens: what `passes` grow by with each further token of context: attention takes a part of
             a small model's time that cannot be left out. Empty: not known, taken for nothing.
+        measured: when, in seconds since 1970; 0: it was not.
+        disturbed: what held passes up meanwhile, in a person's words; empty: nothing that was seen.
 
     Raises:
         ValueError: no passes, passes that fall, or a negative cost.
@@ -50,6 +52,8 @@ class Costs:
     recovery: float = 0.0
     depth: int = 0
     deepens: Sequence[float] = ()
+    measured: float = 0.0
+    disturbed: str = ""
 
     def __post_init__(self) -> None:
         falls = any(wide < narrow for narrow, wide in pairwise(self.passes))

@@ -11,32 +11,38 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from spec_cpu.costs.costs import Costs
-from spec_cpu.draft.base import DraftPasses
+from spec_cpu.machine.disturbance import disturbance, spent
 from spec_cpu.progress import MeasureProgress
 
 if TYPE_CHECKING:
+    from spec_cpu.draft.base import DraftPasses
     from spec_cpu.llama.sequence import KVSequence
     from spec_cpu.sampling.pipeline import Pipeline
 
-_FIRST = (1, 2, 4, 8)  # widths that are measured first: whatever the time, V bends between these
+_FIRST = (2, 4, 8)  # widths that are timed first, after 1: V bends between these
+_LEAST = 2  # is timed whatever that takes: without it nothing is known of V
 _WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32)  # then all; between them V is interpolated
-_BUDGET = 3.0  # seconds for a small model
-_BUDGET_PASSES = 12  # passes' worth of time for a large one
+_TIME = 2.8  # seconds in all: with what goes beyond, less than 3
+_TINY_TIMES = (1.4, 2.0)  # of a tiny model: until when passes are timed, and how they recover
 _SPREAD = 0.03  # relative: medians this steady need no more rounds
+_APART = 0.25  # relative: where the middle half of passes is farther apart, something disturbs them
+_ENOUGH = 12  # passes before that can be told
 _ROWS = 5
 _BATCH = 16  # tokens in a batch when the draft's catching up is timed
+_READINGS = 4  # such batches
 _STEADY = 3  # rounds before medians may count as steady
 _UNDISTURBED = 2  # passes of a width, so that one of them may be held up
 _REBUILD_MATTERS_BELOW = 0.05  # seconds of a plain step: a larger model hides a graph's building
 _SETTLED = (0.02, 0.05)  # seconds of passes of a width before they count, and until the next width
 _PLAIN_SETTLED = (0.1, 0.15)
-_DEEP_WIDTHS = (8, 4, 2, 1)  # measured again further into a text
+_DEEP_WIDTHS = (8, 1)  # timed again further into a text: what they grow by is a line in n
+_DEEP_PASSES = 6  # of each
 _TINY = 0.015  # seconds of a plain step: in a larger model's, attention and clock matter little
 _WIDE = 4  # tokens in a pass after which the clock recovers
 _RECOVERED = 12  # plain steps later
 _RECOVERIES = 5
 _DEEPER = (128, 512)  # tokens further: at least, for a difference to be seen, and at most
-_DEEPER_SECONDS = 0.5  # that reading them may take
+_DEEPER_SECONDS = 0.25  # that reading them may take
 _DEEP_ROUNDS = 3
 
 
@@ -51,56 +57,65 @@ def measure(
 ) -> Costs:
     """Measure with the loaded models, at the depth where their sequences end.
 
-    The widths 1, 2, 4 and 8 first, then rounds over all, until the medians are steady or the time
-    is up: 3 s, or 12 passes' worth for a model so large that this is more. What was not
-    reached is interpolated, and corrected by the run. For a tiny model up to 5 s more go into what
-    further context adds, and how the clock recovers.
+    It takes 3 s at most: the widths 1, 2, 4 and 8 first, then rounds over all, until the medians
+    are steady or the time is up. Of a model with slow steps fewer passes are timed, but those over
+    1 and 2 tokens in any case. What was not reached is interpolated, and corrected by the run. Of a
+    tiny model half of the time goes into what further context adds, and how the clock recovers.
+
+    Other programs, or other guests of the same host, may disturb this: `Costs.disturbed` says so,
+    and the quickest passes count then in place of the median ones.
 
     Args:
         token: fed again and again at the end of both sequences, which are left as they were.
         max_width: the widest target pass to know about.
         pipeline: whose time a row is measured.
         draft: the draft's passes, if a model or a head drafts.
+        progress: told after each width.
     """
-    bench = _Bench(target, token, draft)
+    before = spent()
+    bench = _Bench(target, token, draft, progress)
     bench.row(pipeline)
-    bench.target_pass(1)  # the first of all passes is slow
+    bench.target_pass(1)
     room = min(max_width, target.context.n_ctx - len(target), target.context.max_outputs)
-    _measure_rounds(bench, [n for n in _WIDTHS if n <= room], progress)
-    if bench.plain < _TINY:
-        bench.recover(min(_WIDE, room))
+    tiny = bench.plain < _TINY
+    _measure_rounds(bench, [n for n in _WIDTHS if n <= room], _TINY_TIMES[0] if tiny else _TIME)
+    if tiny:
+        bench.recover(min(_WIDE, room), _TINY_TIMES[1])
         bench.deepen([n for n in _DEEP_WIDTHS if n <= room], max_width)
-    return bench.costs(max_width)
+    why = disturbance(before, spent(), target.context.threads) or bench.unsteady
+    return bench.costs(max_width, why or "")
 
 
-def _measure_rounds(bench: _Bench, widths: list[int], progress: MeasureProgress | None) -> None:
-    budget = max(_BUDGET, _BUDGET_PASSES * bench.plain)
+def _measure_rounds(bench: _Bench, widths: list[int], until: float) -> None:
     for n in widths:
-        if n in _FIRST:
+        if n == _LEAST or (n in _FIRST and bench.fits(n, until)):
             bench.target_pass(n)
     # Up, then down, so that the clock changes little from one width to the next.
-    while not bench.steady(widths) and _round(bench, widths, budget, progress):
+    while not bench.steady(widths) and _round(bench, widths, until):
         widths = widths[::-1]
 
 
-def _round(
-    bench: _Bench, widths: list[int], budget: float, progress: MeasureProgress | None
-) -> bool:
+def _round(bench: _Bench, widths: list[int], until: float) -> bool:
     """Measure each width once more; False if that took all the time there was."""
     for n in widths:
-        if bench.spent + bench.expected(n) > budget:
+        if not bench.fits(n, until):
             return False
         bench.target_pass(n)
-        if progress is not None:
-            progress(bench.spent, budget)
     return True
 
 
 class _Bench:
     """Timed passes of both models, and what they come to."""
 
-    def __init__(self, target: KVSequence, token: int, draft: DraftPasses | None) -> None:
+    def __init__(
+        self,
+        target: KVSequence,
+        token: int,
+        draft: DraftPasses | None,
+        progress: MeasureProgress | None,
+    ) -> None:
         self.passes: dict[int, list[float]] = {}
+        self._progress = progress
         self._target = target
         self._draft = draft
         self._token = token
@@ -109,6 +124,8 @@ class _Bench:
         self._draft_reads: list[float] = []
         self._catch_ups: list[float] = []
         self._rows: list[float] = []
+        self._first = 0.0  # seconds of the very first pass
+        self._drafting = 0.0  # of the draft's passes after the latest width
         self._deepens: tuple[float, ...] = ()
         self._recovery = 0.0
         self._start = perf_counter()
@@ -120,7 +137,16 @@ class _Bench:
     @property
     def plain(self) -> float:
         """The quickest pass over one token so far: the one that was disturbed least."""
-        return min(self.passes[1])
+        return min(self.passes.get(1, [self._first]))
+
+    @property
+    def _slow(self) -> bool:
+        """Does a pass take so long that each one is timed, as it comes?"""
+        return self.plain > _REBUILD_MATTERS_BELOW
+
+    def _told(self) -> None:
+        if self._progress is not None:
+            self._progress(min(self.spent, _TIME), _TIME)
 
     def target_pass(self, n: int) -> None:
         """Passes of one width: the first builds its graph, the last ones show what it takes.
@@ -130,15 +156,28 @@ class _Bench:
         the draft's.
         """
         start = perf_counter()
+        slow = self._slow
         first = self._pass(n)
         times = self.passes.setdefault(n, [])
-        if self.passes.get(1) and self.plain > _REBUILD_MATTERS_BELOW:
+        if slow:
             times.append(first)
         else:
             self._rebuilds.append(max(0.0, first - self._pass(n)))
             times += self._settled(n, start, drafting=n > 1)
+        begin = perf_counter()
         self._draft_pass()
         self._time_reading()
+        self._drafting = perf_counter() - begin
+        self._told()
+
+    def fits(self, n: int, until: float) -> bool:
+        """Can passes of this width end before `until`, in seconds from the beginning?"""
+        known = sorted(self.passes)
+        typical = [statistics.median_low(self.passes[each]) for each in known]
+        one = _interpolated(known, typical, max(n, known[-1]))[n - 1]
+        settled = _SETTLED if n > 1 else _PLAIN_SETTLED
+        passes = one if self._slow else max((2 + _UNDISTURBED) * one, settled[1])
+        return self.spent + passes + self._drafting <= until
 
     def _draft_pass(self) -> None:
         draft = self._draft
@@ -153,12 +192,12 @@ class _Bench:
 
     def _time_reading(self) -> None:
         draft = self._draft
-        if draft is not None:
+        if draft is not None and len(self._draft_reads) < _READINGS:
             n = min(_BATCH, draft.context.n_ctx - len(draft))
             self._draft_reads.append(_timed(draft, draft.prefill, [self._token] * n) / n)
             _timed(draft, draft.score, [self._token])  # a first step finds this one's graph
 
-    def recover(self, wide: int) -> None:
+    def recover(self, wide: int, until: float) -> None:
         """See what plain steps lose after a pass over `wide` tokens."""
         if wide < 2:
             return
@@ -166,7 +205,9 @@ class _Bench:
             self._pass(1)
         usual: list[float] = []
         after: list[list[float]] = [[] for _ in range(_RECOVERED)]
-        for _ in range(_RECOVERIES):
+        for done in range(_RECOVERIES):
+            if done and self.spent > until:
+                break
             for _ in after:
                 usual.append(self._pass(1))
             self._draft_pass()
@@ -175,6 +216,7 @@ class _Bench:
                 times.append(self._pass(1))
         lost = sum(map(_median, after)) - len(after) * _median(usual)
         self._recovery = max(0.0, lost - _median(self._rebuilds))
+        self._told()
 
     def _pass(self, n: int) -> float:
         """Seconds of a target pass over n tokens."""
@@ -185,23 +227,28 @@ class _Bench:
 
         Near and far are timed by turns: a change of the machine's pace must not look like this.
         """
-        tokens = self._deeper()
-        if tokens < _DEEPER[0] or len(widths) < 2:
-            return
+        tokens = 0
         here: list[list[float]] = [[] for _ in widths]
         there: list[list[float]] = [[] for _ in widths]
         depth = len(self._target)
+        passes = sum(min(self.passes[n]) for n in widths if n in self.passes)
+        round_takes = 2 * (1 + _DEEP_PASSES) * passes + _DEEPER_SECONDS
+        if len(widths) < 2 or self.spent + round_takes > _TIME:
+            return
         for _ in range(_DEEP_ROUNDS):
+            start = self.spent
             self._time(widths, here)
-            self._target.prefill([self._token] * tokens)
-            self._time(widths, there)
+            tokens = self._go_deeper(tokens)
+            if tokens:
+                self._time(widths, there)
             self._target.truncate(depth)
-        more = (
-            np.array([_median(b) - _median(a) for a, b in zip(here, there, strict=True)]) / tokens
-        )
-        # A straight line in n, least squares of what is seen in proportion to the passes.
-        weights = [1.0 / _median(times) for times in here]
-        slope, base = np.polyfit(widths, more, 1, w=weights)
+            self._told()
+            if not tokens:
+                return
+            if 2 * self.spent - start > _TIME:  # another such round would end later
+                break
+        more = [(_median(b) - _median(a)) / tokens for a, b in zip(here, there, strict=True)]
+        slope, base = np.polyfit(widths, more, 1)
         line = np.maximum(0.0, base + slope * np.arange(1, max_width + 1))
         self._deepens = tuple(np.maximum.accumulate(line).tolist())
 
@@ -225,21 +272,28 @@ class _Bench:
                 times.append(seconds)
         return times
 
-    def _deeper(self) -> int:
-        """Tokens to go further into the text."""
+    def _go_deeper(self, tokens: int) -> int:
+        """Read `tokens` further, or as many as a moment allows where it is 0; 0: too few."""
+        least, most = _DEEPER
+        if tokens:
+            self._target.prefill([self._token] * tokens)
+            return tokens
         room = self._target.context.n_ctx - len(self._target) - max(_DEEP_WIDTHS)
-        n = min(_DEEPER[0], room)
-        if n <= 0:
+        if room < least:
             return 0
-        seconds = _timed(self._target, self._target.prefill, [self._token] * n)
-        return min(_DEEPER[1], room, int(_DEEPER_SECONDS * n / seconds))
+        begin = perf_counter()
+        self._target.prefill([self._token] * least)
+        seconds = perf_counter() - begin
+        tokens = min(most, room, int(_DEEPER_SECONDS * least / seconds))
+        if tokens > least:
+            self._target.prefill([self._token] * (tokens - least))
+        return tokens if tokens >= least else 0
 
     def _time(self, widths: Sequence[int], times: Sequence[list[float]]) -> None:
         """Passes of some widths where the sequence ends now."""
         for n, timed in zip(widths, times, strict=True):
-            start = perf_counter()
             self._pass(n)  # the graph is built
-            timed.extend(self._settled(n, start))
+            timed += [self._pass(n) for _ in range(_DEEP_PASSES)]
 
     @property
     def _draft_vocabulary(self) -> float:
@@ -249,7 +303,10 @@ class _Bench:
         return self._draft.context.model.vocab.n / self._target.context.model.vocab.n
 
     def row(self, pipeline: Pipeline) -> None:
+        """Time the sampling of a row, and the first of all passes, which gives it."""
+        start = perf_counter()
         logits = self._target.score([self._token])[0].copy()
+        self._first = perf_counter() - start
         self._target.truncate(len(self._target) - 1)
         for _ in range(_ROWS):
             start = perf_counter()
@@ -257,21 +314,28 @@ class _Bench:
             p.overlap(p)
             self._rows.append(perf_counter() - start)
 
-    def expected(self, n: int) -> float:
-        known = self.passes.get(n)
-        passes = 2 * (statistics.median(known) if known else n * self.plain)
-        return max(passes, (_SETTLED if n > 1 else _PLAIN_SETTLED)[1])
+    @property
+    def unsteady(self) -> str | None:
+        """What passes say of a disturbance, in a person's words, compared within their width."""
+        longer = [seconds / min(times) for times in self.passes.values() for seconds in times]
+        if len(longer) < _ENOUGH:
+            return None
+        quicker, _, slower = statistics.quantiles(longer, n=4)
+        if slower - quicker <= _APART:
+            return None
+        return f"a quarter of the passes took {slower:.1f} times as long as others like them"
 
     def steady(self, widths: Sequence[int]) -> bool:
         return all(_is_steady(self.passes.get(n, [])) for n in widths)
 
-    def costs(self, max_width: int) -> Costs:
+    def costs(self, max_width: int, disturbed: str) -> Costs:
         known = sorted(self.passes)
-        # Of an even number the lower one: what disturbs a pass makes it longer.
-        medians = accumulate((statistics.median_low(self.passes[n]) for n in known), max)
+        # What disturbs a pass makes it longer: so of an even number of passes the lower median.
+        typical = min if disturbed else statistics.median_low
+        seconds = accumulate((typical(self.passes[n]) for n in known), max)
         row = statistics.median(self._rows)
         return Costs(
-            passes=tuple(_interpolated(known, list(medians), max_width)),
+            passes=tuple(_interpolated(known, list(seconds), max_width)),
             draft_step=_median(self._draft_steps) + row * self._draft_vocabulary,
             draft_catch_up=_median(self._catch_ups),
             draft_read=_median(self._draft_reads),
@@ -280,6 +344,7 @@ class _Bench:
             recovery=self._recovery,
             depth=len(self._target),
             deepens=self._deepens,
+            disturbed=disturbed,
         )
 
 

@@ -25,6 +25,7 @@ from spec_cpu.cycle.calibration import Calibration, ChainRecord
 from spec_cpu.cycle.pace import CostsInRun
 
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
+DOUBTFUL = "drafting did not seem to pay while this machine was busy with something else"
 
 _MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 _GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond their price
@@ -115,7 +116,9 @@ class Policy:
         self._in_run = CostsInRun(costs)
         self._costs = costs
         self._repeatable = repeatable
-        self.hopeless = _never_pays(costs.at(0), _MARGIN, most)
+        # What was measured beside other work never rules drafting out.
+        self._sure = not costs.disturbed
+        self.hopeless = self._sure and never_pays(costs.at(0), most, margin=_MARGIN)
         self._budget = Budget(
             self._plain, (_EXPLORE if explore is None else explore) if passes else 0.0
         )
@@ -141,7 +144,7 @@ class Policy:
     def reason(self) -> str | None:
         """Why nothing is drafted, in a person's words; None while something is."""
         if self.hopeless or self._never:
-            return HOPELESS
+            return HOPELESS if self._sure else DOUBTFUL
         if self._idle < _IDLE:
             return None
         if self._passes:
@@ -172,7 +175,7 @@ class Policy:
         """Nodes that may be verified in this cycle, of up to `room`."""
         self._drafting, self._exploring = 0.0, False
         self.floor = self._rate * self._slope
-        if self.hopeless or self._never:
+        if self.hopeless or (self._never and self._sure):
             return 0
         return max(0, min(self._most, room, self._affordable(self._most, self._asking)))
 
@@ -349,7 +352,7 @@ class Policy:
     def _correct(self) -> None:
         """Go by what passes take by now."""
         self._costs = self._in_run.now
-        self._never = _never_pays(self._costs, 1.0, self._most)
+        self._never = never_pays(self._costs, self._most)
         one, *more = self._costs.passes[: self._most + 1]
         slopes = ((seconds - one) / n for n, seconds in enumerate(more, 1))
         self._slope = min(slopes, default=1.0)
@@ -415,7 +418,7 @@ class Policy:
         return self._costs.passes[n] + self._change(n) / lasts + tokens * self._costs.row
 
 
-def _never_pays(costs: Costs, margin: float, most: int) -> bool:
+def never_pays(costs: Costs, most: int, *, margin: float = 1.0) -> bool:
     """Would no draft of up to `most` tokens pay even if all were accepted?
 
     Args:

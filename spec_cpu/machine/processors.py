@@ -7,11 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from time import perf_counter, process_time
-
-import psutil
+from time import perf_counter
 
 from spec_cpu.machine import hardware
+from spec_cpu.machine.disturbance import spent
 
 _WINDOW = 0.25  # seconds: Linux counts a processor's time in hundredths
 _PAUSE = 5.0  # seconds without a pass: a window so long says nothing of how it is now
@@ -81,17 +80,11 @@ class Processors:
     def _look(self) -> float:
         """How many processors others left free since the last call."""
         looked, used, busy = self._looked, self._used, self._busy
-        times = psutil.cpu_times(percpu=True)
-        ours = [times[i] for i in self._ours if i < len(times)]
-        self._busy = sum(sum(t) - t.idle - getattr(t, "iowait", 0.0) - _guests(t) for t in ours)
-        self._looked, self._used = perf_counter(), process_time()
+        now = spent(self._ours)
+        self._busy = now.busy + now.stolen
+        self._looked, self._used = now.clock, now.ours
         others = (self._busy - busy - (self._used - used)) / (self._looked - looked)
         return len(self._ours) - max(0.0, others)
-
-
-def _guests(times: object) -> float:
-    """Seconds of virtual machines, which Linux counts twice."""
-    return getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
 
 
 def preempted() -> float:

@@ -100,7 +100,12 @@ def test_what_others_wrote_of_other_drafters_stays(path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    KeptRecord(tmp_path / "file" / "one.json").write()
+    record = KeptRecord(tmp_path / "file" / "one.json")
+    record.took_part("model", 400, 800)
+    record.tried("model", 3, 4)
+    record.write()
+    assert not record.due("model")
+    assert record.accepted("model") == (3, 4)
 
 
 @pytest.mark.parametrize("seed", [None, 1])

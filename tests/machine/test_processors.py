@@ -18,7 +18,7 @@ import spec_cpu
 from spec_cpu.llama import context
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
-from spec_cpu.machine import hardware, processors
+from spec_cpu.machine import disturbance, hardware, processors
 from spec_cpu.machine.processors import Processors
 
 
@@ -40,7 +40,8 @@ class Machine:
         patch.setattr(psutil, "cpu_times", self._times)
         patch.setattr(processors, "preempted", lambda: self.preempted)
         patch.setattr(processors, "perf_counter", lambda: self.now)
-        patch.setattr(processors, "process_time", lambda: self.used)
+        patch.setattr(disturbance, "perf_counter", lambda: self.now)
+        patch.setattr(disturbance, "process_time", lambda: self.used)
 
     def _times(self, percpu: bool) -> list[Times]:
         self.looks += percpu

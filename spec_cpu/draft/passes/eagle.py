@@ -61,6 +61,7 @@ class EagleSource:
         self.shape = shape
         self._context = context
         self.ids = head.label.tokens.astype(np.intp)
+        self.acceptance = head.label.acceptance
         self._passes = EaglePasses(head, context, embedding)
         self._room = 1  # nodes that may be fed in this cycle
         # Of this cycle: nodes in the cache behind the text, and the features of each.

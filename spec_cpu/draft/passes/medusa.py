@@ -40,6 +40,7 @@ class MedusaSource:
         self.layers = len(head.accuracy)
         self._context = context
         self._ids = head.label.tokens.astype(np.intp)
+        self.acceptance = head.label.acceptance
         self._passes = MedusaPasses(head, context)
         self._accuracy = head.accuracy.tolist()
         self._feature: Rows | None = None  # that the last token of the text was drawn from
