@@ -31,7 +31,10 @@ class Acceptance:
 
 def assumed() -> Acceptance:
     """Of a draft of which nothing is known."""
-    return Acceptance(*_ASSUMED, "assumed, as of a smaller model of the same family", known=False)
+    low, likely, high = _ASSUMED
+    return Acceptance(
+        low, likely, high, "assumed, as of a smaller model of the same family", known=False
+    )
 
 
 def of_runs(accepted: float, tried: float) -> Acceptance | None:
@@ -49,6 +52,6 @@ def of_card(by_depth: Sequence[float]) -> Acceptance | None:
     if not by_depth:
         return None
     held_out = sum(by_depth) / len(by_depth)
-    shares = [share * held_out for share in _IN_CYCLES]
+    low, likely, high = (share * held_out for share in _IN_CYCLES)
     basis = f"by the head's own file: {held_out:.0%} of held-out text, of which answers reach less"
-    return Acceptance(*shares, basis)
+    return Acceptance(low, likely, high, basis)

@@ -183,7 +183,7 @@ def test_an_undisturbed_answer_that_contradicts_has_costs_measured_again(
     seen = {1: (30, pace * FLAT.passes[0])}
     monkeypatch.setattr(spec_cpu.Stats, "passes", seen)
     why = "other programs" if busy else None
-    monkeypatch.setattr("spec_cpu.answer.policies.disturbance", lambda *_: why)
+    monkeypatch.setattr("spec_cpu.answer.participants.disturbance", lambda *_: why)
     answer(start())
     answer(start())
     assert clock.measured == measured
