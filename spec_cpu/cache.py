@@ -54,6 +54,19 @@ def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iter
         lock.release()
 
 
+def write_private(path: Path, *parts: bytes | memoryview) -> None:
+    """Write the file in one step, private to the user; only for the holder of the lock on `path`.
+
+    Raises:
+        OSError: it cannot be written. What was there stays.
+    """
+    with staging(path) as folder:
+        part = os.open(folder / "part", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(part, "wb") as file:
+            file.writelines(parts)
+        os.replace(folder / "part", path)
+
+
 @contextmanager
 def staging(target: Path) -> Iterator[Path]:
     """A new folder beside `target`, on the same disk, that is gone afterwards."""

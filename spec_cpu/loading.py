@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import get_args
@@ -38,6 +39,7 @@ from spec_cpu.machine import hardware
 from spec_cpu.models.fetch import resolve
 from spec_cpu.pairing import choose_models
 from spec_cpu.progress import Progress
+from spec_cpu.prompt_cache import MadeBy, PromptCache
 from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.session import Session
 from spec_cpu.text.references import read_references
@@ -64,6 +66,7 @@ def load(
     system: str | None = None,
     lookup: str | Path | Iterable[str | Path] | None = (),
     memory: str | Path | None = None,
+    prompt_cache: str | Path | None = None,
     kernels: str = defaults.KERNELS,
     recalibrate: bool = False,
     progress: Progress | None = None,
@@ -78,7 +81,8 @@ def load(
             and the best of it is drafted. "none" decodes plainly.
         pair: target and draft by a name in the catalogue. Without a target it is the default pair,
             which needs no model hub.
-        ctx: tokens of context; default: what the target was trained on, at most 4,096.
+        ctx: tokens of context; default: what the target was trained on, at most 4,096. 0: all of
+            that.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
         threads: default: one a physical core, fewer while others keep the processors busy.
@@ -98,6 +102,8 @@ def load(
             ones with this target: they draft from it (`close` writes it). It holds what was said.
             Only with the draft "ngram". Answers with a seed do not draft from it, unless they are
             not `repeatable`.
+        prompt_cache: a file in which the state of the session's first prompt is kept. Another
+            session that begins alike, with the same target, need not read it again.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
         recalibrate: measure what passes cost here, even if it is known from before.
@@ -111,7 +117,7 @@ def load(
             made for another target.
         ContextError: not enough memory.
     """
-    FILE.check(optional=True, target=target, memory=memory)
+    FILE.check(optional=True, target=target, memory=memory, prompt_cache=prompt_cache)
     TEXT.check(optional=True, pair=pair)
     _DRAFT.check(draft=draft)
     SAMPLING.check(optional=True, sampling=sampling)
@@ -138,6 +144,7 @@ def load(
         sampling.check_tokens(model.vocab.n, model.path.name)
         n_ctx = _context_size(model, ctx, notices)
         remembered = None if memory is None else _memory(memory, model, seed, notices)
+        kept = None if prompt_cache is None else _prompt_cache(prompt_cache, model)
         references = read_references(lookup, model.vocab, notices)
         drafts = _usable(Drafts() if k == 0 else drafts, model, notices)
         drawn: Shape = _shape(shape, sampling)
@@ -185,6 +192,7 @@ def load(
         load_seconds=perf_counter() - start,
         recalibrate=recalibrate,
         memory=remembered,
+        prompt_cache=kept,
     )
 
 
@@ -196,6 +204,12 @@ def _memory(path: str | Path, target: Model, seed: int | None, notices: list[str
         )
     name, n_vocab = target.info.name, target.vocab.n
     return Memory(expanded(Path(path)), MemoryTarget(name, target.fingerprint, n_vocab))
+
+
+def _prompt_cache(path: str | Path, target: Model) -> PromptCache:
+    settings = f"llama.cpp {version('llama-cpp-python')}, {target.kernels} kernels, 16-bit cache"
+    made_by = MadeBy(target.info.name, target.fingerprint, settings)
+    return PromptCache(expanded(Path(path)), made_by)
 
 
 def _threads(asked: int | None, seed: int | None) -> int | None:
@@ -242,6 +256,8 @@ def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
     trained = model.n_ctx_train
     if ctx is None:
         return min(trained, defaults.CONTEXT)
+    if ctx == 0:
+        return trained
     if ctx > trained:
         notices.append(
             f"{model.path.name} was trained on texts of {trained:,} tokens: "

@@ -24,6 +24,7 @@ from spec_cpu.llama.chat import Message
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.progress import Progress
+from spec_cpu.prompt_cache import PromptCache
 from spec_cpu.sampling.logits import RowOps
 from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.text.rendering import Rendered, render
@@ -68,6 +69,7 @@ class Session:
         load_seconds: float = 0.0,
         recalibrate: bool = False,
         memory: Memory | None = None,
+        prompt_cache: PromptCache | None = None,
     ) -> None:
         self.target = target
         self.sources = list(sources)
@@ -94,6 +96,7 @@ class Session:
             self.sources,
             row_ops,
             sampling=sampling,
+            prompt_cache=prompt_cache,
             k=self.k,
             recalibrate=recalibrate,
             notify=self._notify,

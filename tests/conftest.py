@@ -16,6 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests ask for the kernels that they mean; and timing every tiny model both ways takes its time.
 os.environ["SPEC_CPU_KERNELS"] = "off"
 
+# No settings of the person who runs the tests: an empty file, and no options in the environment.
+os.environ["SPEC_CPU_CONFIG"] = os.devnull
+
 import pytest
 import tiny
 from hypothesis import HealthCheck, settings

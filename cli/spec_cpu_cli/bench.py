@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from spec_cpu.session import Session
     from spec_cpu_cli.bench_report import Report
 
-_MORE, _OUTPUT = "More arms", "Output"
+_MORE, _OUTPUT = "Measure more", "Output"
 _SWEEP = re.compile(r"k=(\d+)\.\.(\d+)")
 
 
@@ -67,7 +67,10 @@ def bench(
     prompts: Annotated[
         Path,
         typer.Option(
-            "--prompts", callback=opt.home, help="Lines of JSON: category, and turns or prompt."
+            "--prompts",
+            callback=opt.home,
+            metavar="FILE",
+            help="What to answer: a line of JSON each, with a category, and turns or a prompt.",
         ),
     ] = Path("bench/prompts.jsonl"),
     limit: Annotated[
@@ -78,17 +81,21 @@ def bench(
     ] = None,
     max_tokens: opt.MaxTokens = defaults.BENCH_TOKENS,
     temps: Annotated[
-        str, typer.Option("--temp", help="Temperatures, with commas between.")
+        str,
+        typer.Option(
+            "--temp", metavar="LIST", help="One temperature or several, with commas between."
+        ),
     ] = defaults.BENCH_TEMPERATURES,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of all random draws, at each temperature.")
+        int, typer.Option("--seed", min=0, help="The same seed gives the same texts.")
     ] = 1,
     sweep: Annotated[
         str | None,
         typer.Option(
             "--sweep",
             metavar="k=A..B",
-            help=f"Also pin each of these k, up to {defaults.MAX_SWEEP}: the curve.",
+            help="Also measure each of these numbers of tokens to guess ahead, up to "
+            f"{defaults.MAX_SWEEP}: k=1..8, say.",
             show_default="none",
             rich_help_panel=_MORE,
         ),
@@ -97,7 +104,9 @@ def bench(
         list[str] | None,
         typer.Option(
             "--against",
-            help="Another program: `llama.cpp` or `llama-cpp-python`. May be repeated.",
+            metavar="PROGRAM",
+            help="Measure `llama.cpp` or `llama-cpp-python` beside it. May be repeated.",
+            show_default="none",
             rich_help_panel=_MORE,
         ),
     ] = None,
@@ -136,10 +145,10 @@ def bench(
     models: opt.ModelOptions,
     drafting: opt.DraftOptions,
 ) -> None:
-    """Measure what the draft is worth here: plain, speculative and more in turn, turn by turn.
+    """Measure how much faster guessing ahead is here, than the model alone on the same prompts.
 
-    A speedup is the median of the ratios to plain decoding of the same turn, with a bootstrap
-    interval, by category and overall. Ctrl-C prints what there is.
+    Each prompt is answered both ways. How many times as fast it was is the median over the prompts,
+    with the range that it lies in for 95 % (a bootstrap). Ctrl-C prints what there is.
     """
     from spec_cpu.bench.arms import PLAIN, read_prompts
     from spec_cpu.bench.rivals import check_rivals

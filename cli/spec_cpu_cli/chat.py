@@ -31,7 +31,7 @@ def chat(
     drafting: opt.DraftOptions,
     sampling: opt.SamplingOptions,
 ) -> None:
-    """Talk with a model, turn by turn; what was read stays in the cache.
+    """Talk with a model, faster, by guessing ahead with a small one.
 
     /reset begins anew, /stats shows speed and acceptance, /save FILE keeps the text, /exit leaves.
     Ctrl-C stops an answer, Ctrl-D leaves.

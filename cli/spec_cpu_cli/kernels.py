@@ -12,7 +12,7 @@ from spec_cpu.errors import KernelsError
 from spec_cpu_cli.options import help_alone
 
 app = typer.Typer(
-    help="The kernels compiled for this machine: build, status, test.",
+    help="Code compiled for this processor: build, status, test.",
     invoke_without_command=True,
     callback=help_alone,
 )
@@ -20,7 +20,7 @@ app = typer.Typer(
 
 @app.command()
 def build(
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if it was done.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compile again.")] = False,
     isa: Annotated[
         str | None,
         typer.Option(
@@ -32,7 +32,7 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Compile them, if that was not done yet."""
+    """Compile it, if that was not done yet."""
     from spec_cpu.kernels.build import build
     from spec_cpu_cli.progress import progress_bar
 
@@ -43,7 +43,7 @@ def build(
 
 @app.command()
 def status() -> None:
-    """Say whether they can be used here, where they are, and what runs each format."""
+    """Say whether it can be used here, where it is, and what runs each format of models."""
     from spec_cpu.kernels import isa
     from spec_cpu.kernels.build import find_build
     from spec_cpu.machine import hardware

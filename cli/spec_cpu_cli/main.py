@@ -13,7 +13,19 @@ import typer
 
 from spec_cpu import __version__
 from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu_cli import bench, chat, kernels, memory, models, plan, run, train
+from spec_cpu_cli import (
+    bench,
+    chat,
+    config,
+    kernels,
+    memory,
+    models,
+    plan,
+    run,
+    settings,
+    train,
+)
+from spec_cpu_cli.command import Command
 from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import EXIT_CODE
 from spec_cpu_cli.options import help_alone
@@ -24,7 +36,8 @@ _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 
 app = typer.Typer(
     name="spec-cpu",
-    help="Exact speculative decoding for GGUF models on a CPU.",
+    help="The same answers as your GGUF model, faster, on a CPU.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -37,6 +50,10 @@ app.command()(train.train)
 app.add_typer(models.app, name="models")
 app.add_typer(kernels.app, name="kernels")
 app.add_typer(memory.app, name="memory")
+app.add_typer(config.app, name="config")
+for group in (app, *(one.typer_instance for one in app.registered_groups)):
+    for command in group.registered_commands if group else ():
+        command.cls = Command
 
 
 def _version(show: bool) -> None:
@@ -52,7 +69,7 @@ def root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Exact speculative decoding for GGUF models on a CPU."""
+    """The same answers as your GGUF model, faster, on a CPU."""
     help_alone(context)
 
 
@@ -131,4 +148,15 @@ def _with_hint(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "spec-cpu"
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    return f"{' '.join(message.split()).rstrip('.')} (see {command} --help)"
+    return f"{_given_by(error)}{' '.join(message.split()).rstrip('.')} (see {command} --help)"
+
+
+def _given_by(error: Exception) -> str:
+    """Where a wrong value comes from, if not from the command line."""
+    option, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    if option is None or context is None:
+        return ""
+    source = getattr(context.get_parameter_source(option.name), "name", None)
+    if source == "ENVIRONMENT":
+        return f"{option.envvar}: "
+    return f"{settings.path()}: " if source == "DEFAULT_MAP" else ""

@@ -14,7 +14,7 @@ from spec_cpu.errors import MemoryFileError, SpecCpuError
 from spec_cpu_cli import options as opt
 
 app = typer.Typer(
-    help="What is kept of earlier texts to draft from: show, clear.",
+    help="What is kept of earlier texts to guess from: show, clear.",
     invoke_without_command=True,
     callback=opt.help_alone,
 )
@@ -22,14 +22,16 @@ app = typer.Typer(
 File = Annotated[
     Path | None,
     typer.Argument(
-        callback=opt.home, help="One that was given to --memory.", show_default="all of the cache"
+        callback=opt.home,
+        help="A file that was given to --memory.",
+        show_default="all in the cache",
     ),
 ]
 
 
 @app.command()
 def show(file: File = None) -> None:
-    """Say which memories there are, and how much they hold."""
+    """Say what is kept, and how much it is."""
     for path in _files(file):
         if not path.exists():
             print(f"{path}: rests of a process that was killed while it saved")
@@ -47,7 +49,7 @@ def show(file: File = None) -> None:
 
 @app.command()
 def clear(file: File = None) -> None:
-    """Remove them: nothing of what was said is kept."""
+    """Remove it: nothing of what was said is kept."""
     from spec_cpu.draft.memory import clear_memory
 
     for path in _files(file):

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from spec_cpu.models.catalog import Catalog, Model, Pair
 
 app = typer.Typer(
-    help="The catalogue of models: list, show, pull.",
+    help="Models by name, and from the hub: list, show, pull.",
     invoke_without_command=True,
     callback=help_alone,
 )
@@ -31,21 +32,25 @@ _PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is fold
 
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
-    """List the models and pairs of the catalogue."""
+    """List the models and pairs that have a name, and what else was fetched from the hub."""
     from spec_cpu.models.catalog import load_catalog, user_file
 
     catalog = load_catalog()
+    others = _from_hub(catalog)
     if as_json:
         _print_json(
             {
                 "models": [_record(model) for model in catalog.models.values()],
                 "pairs": [_record(pair) for pair in catalog.pairs.values()],
+                "hub": [_record(model) for model in others],
             }
         )
         return
     console = _console()
     console.print(_model_table(catalog.models.values()), "")
     console.print(_pair_table(catalog.pairs.values()), "")
+    if others:
+        console.print(_hub_table(others), "")
     console.print(f"Your own entries: {user_file()}", soft_wrap=True)
 
 
@@ -65,7 +70,14 @@ def show(
 
 
 @app.command()
-def pull(names: Annotated[list[str], typer.Argument(help="Models or pairs.")]) -> None:
+def pull(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="Models or pairs by name, or OWNER/NAME[:QUANT] on the hub."
+        ),
+    ],
+) -> None:
     """Fetch models, or both models of a pair, that are not here yet."""
     from spec_cpu.models.fetch import fetch
     from spec_cpu_cli.progress import download_progress
@@ -80,9 +92,10 @@ def pull(names: Annotated[list[str], typer.Argument(help="Models or pairs.")]) -
 def path(name: Annotated[str, typer.Argument(help="A model.")]) -> None:
     """Print the path of a model that is here; nothing is fetched."""
     from spec_cpu.models.catalog import load_catalog
-    from spec_cpu.models.fetch import local_path
+    from spec_cpu.models.fetch import local_path, repository
 
-    file = local_path(load_catalog().model(name))
+    model = repository.local(name) if repository.is_name(name) else load_catalog().model(name)
+    file = None if model is None else local_path(model)
     if file is None:
         raise CatalogError(f"{name} is not here yet: spec-cpu models pull {name}")
     print(file)
@@ -98,12 +111,16 @@ def _find(catalog: Catalog, name: str) -> Model | Pair:
 
 
 def _models_of(names: Iterable[str]) -> list[Model]:
-    """The models behind names of models and pairs, each once."""
+    """The models behind names of models, pairs and repositories of the hub, each once."""
     from spec_cpu.models.catalog import Pair, load_catalog
+    from spec_cpu.models.fetch import repository
 
     catalog = load_catalog()
     wanted: dict[str, Model] = {}
     for name in names:
+        if repository.is_name(name):
+            wanted[name] = repository.find(name)
+            continue
         found = _find(catalog, name)
         parts = (found.target, found.draft) if isinstance(found, Pair) else (name,)
         wanted |= {part: catalog.model(part) for part in parts}
@@ -161,6 +178,36 @@ def _model_table(models: Iterable[Model]) -> Table:
         size = model.bytes or (here.stat().st_size if here else None)
         row = (model.name, model.family, model.parameters, model.quantization, _size(size))
         table.add_row(*row, model.license, model.source.kind, "yes" if here else "no")
+    return table
+
+
+def _from_hub(catalog: Catalog) -> list[Model]:
+    """What is here of the hub beside the models of the catalogue."""
+    from spec_cpu.models.fetch import repository
+
+    named = [model.source for model in catalog.models.values()]
+    return [model for model in repository.downloaded() if model.source not in named]
+
+
+def _bytes(model: Model) -> int | None:
+    """The size of all parts of a model of the hub that is here."""
+    from spec_cpu.models.catalog import HubSource
+    from spec_cpu.models.fetch import local_path
+
+    first = local_path(model)
+    if first is None or not isinstance(model.source, HubSource):
+        return None
+    return sum((first.parent / PurePath(file).name).stat().st_size for file in model.source.files)
+
+
+def _hub_table(models: Iterable[Model]) -> Table:
+    from rich.table import Table
+
+    table = Table("from the hub", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    table.add_column("size", justify="right", no_wrap=True)
+    for model in models:
+        table.add_row(model.name, _size(_bytes(model)))
     return table
 
 

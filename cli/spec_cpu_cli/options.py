@@ -14,10 +14,29 @@ from spec_cpu import defaults
 from spec_cpu.arguments import expanded
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.pairing import ModelChoice, choose_models
+from spec_cpu_cli.command import DRAFTING, MODEL, OUTPUT, SELDOM, Preset
+from spec_cpu_cli.sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
     from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu.session import Session
+
+__all__ = [
+    "SELDOM",
+    "AnswerOptions",
+    "DraftOptions",
+    "Kernels",
+    "MaxTokens",
+    "ModelOptions",
+    "Preset",
+    "Quiet",
+    "SamplingOptions",
+    "Threads",
+    "Verbose",
+    "help_alone",
+    "home",
+    "open_session",
+]
 
 
 def help_alone(context: typer.Context) -> None:
@@ -33,7 +52,14 @@ def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
     return None if path is None else expanded(path)
 
 
-_MODELS, _DRAFTING, _SAMPLING, _OUTPUT = "Models", "Drafting", "Sampling", "Output"
+def until_the_end(tokens: int) -> int:
+    """For --max-tokens: -1 is no limit, as llama.cpp has it."""
+    if tokens < 1 and tokens != -1:
+        raise UsageError(f"--max-tokens must be at least 1, or -1 for no limit, not {tokens}")
+    return _MOST_TOKENS if tokens == -1 else tokens
+
+
+_MOST_TOKENS = 2**31 - 1  # more than any context holds: an answer ends by itself, or where it does
 MEMORY_ON, MEMORY_OFF = "on", "off"
 
 Threads = Annotated[
@@ -42,26 +68,33 @@ Threads = Annotated[
         "--threads",
         "-t",
         help="How many threads compute.",
-        show_default="one a free core",
-        rich_help_panel=_MODELS,
+        show_default="one for each free core",
+        rich_help_panel=MODEL,
     ),
 ]
 Kernels = Annotated[
     str,
     typer.Option(
         "--kernels",
-        help="Our own matrix products: `auto` (or what SPEC_CPU_KERNELS says), `on`, `off`.",
-        rich_help_panel=_MODELS,
+        metavar="auto|on|off",
+        help="Multiply with code made for this processor: `auto`: where it is faster.",
+        rich_help_panel=SELDOM,
     ),
 ]
 MaxTokens = Annotated[
-    int, typer.Option("--max-tokens", "-n", min=1, help="The most tokens that an answer may have.")
+    int,
+    typer.Option(
+        "--max-tokens",
+        "-n",
+        callback=until_the_end,
+        help="The most tokens that an answer may have; -1: until it ends by itself.",
+    ),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="The text and nothing else.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--quiet", "-q", help="The text and nothing else.", rich_help_panel=OUTPUT)
 ]
 Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show llama.cpp's log.", rich_help_panel=_OUTPUT)
+    bool, typer.Option("--verbose", help="Show llama.cpp's log.", rich_help_panel=OUTPUT)
 ]
 
 
@@ -74,9 +107,12 @@ class ModelOptions:
         typer.Option(
             "--target",
             "-m",
-            help="The model: a GGUF file or a catalogue name.",
-            show_default="the --pair's",
-            rich_help_panel=_MODELS,
+            "-hf",
+            metavar="MODEL",
+            help="The model that answers: a GGUF file, a name (see spec-cpu models list), or "
+            "OWNER/NAME or OWNER/NAME:QUANT on the hub.",
+            show_default="that of the --pair",
+            rich_help_panel=MODEL,
         ),
     ] = None
     draft: Annotated[
@@ -84,20 +120,22 @@ class ModelOptions:
         typer.Option(
             "--draft",
             "-d",
-            help="A small model of the same family, likewise, or a draft head made for the target; "
-            "`ngram` to draft from the text itself; `ngram,MODEL` for both; `none` for plain "
-            "decoding.",
-            show_default="ngram for a --target, both for a --pair",
-            rich_help_panel=_MODELS,
+            "-md",
+            metavar="MODEL",
+            help="What guesses ahead: a small model of the same family; `ngram`: what the text "
+            "said before; `ngram,MODEL`: both; `none`: nothing.",
+            show_default="ngram; for a --pair, both",
+            rich_help_panel=MODEL,
         ),
     ] = None
     pair: Annotated[
         str | None,
         typer.Option(
             "--pair",
-            help="Target and draft from the catalogue.",
+            metavar="NAME",
+            help="Both models by one name (see spec-cpu models list).",
             show_default=defaults.PAIR,
-            rich_help_panel=_MODELS,
+            rich_help_panel=MODEL,
         ),
     ] = None
     ctx: Annotated[
@@ -105,28 +143,29 @@ class ModelOptions:
         typer.Option(
             "--ctx",
             "-c",
-            help="Tokens of context.",
+            help="Tokens that prompt and answer may have together; 0: all that the model can.",
             show_default=f"the model's, at most {defaults.CONTEXT}",
-            rich_help_panel=_MODELS,
+            rich_help_panel=MODEL,
         ),
     ] = None
     draft_ctx: Annotated[
         int | None,
         typer.Option(
             "--draft-ctx",
-            help="The draft's context; a smaller one slides.",
+            help="How many of the last tokens the --draft sees.",
             show_default="as --ctx",
-            rich_help_panel=_MODELS,
+            rich_help_panel=SELDOM,
         ),
     ] = None
     threads: Threads = None
+    preset: Preset = None
     kernels: Kernels = defaults.KERNELS
     recalibrate: Annotated[
         bool,
         typer.Option(
             "--recalibrate",
             help="Time this machine again.",
-            rich_help_panel=_MODELS,
+            rich_help_panel=SELDOM,
         ),
     ] = False
     quiet: Quiet = False
@@ -147,18 +186,19 @@ class DraftOptions:
         typer.Option(
             "--draft-tokens",
             "-k",
-            help="Tokens drafted a step (k).",
-            show_default="chosen by what pays here",
-            rich_help_panel=_DRAFTING,
+            help="Tokens to guess ahead.",
+            show_default="automatic",
+            rich_help_panel=DRAFTING,
         ),
     ] = None
     shape: Annotated[
         str,
         typer.Option(
             "--shape",
-            help="What a draft model proposes: a `chain` of drawn tokens, a `tree` of the "
-            "likeliest ones; `auto`: a tree at --temp 0.",
-            rich_help_panel=_DRAFTING,
+            metavar="auto|chain|tree",
+            help="Guess one token after another (`chain`), or several ways to go on (`tree`); "
+            "`auto`: a tree at --temp 0.",
+            rich_help_panel=SELDOM,
         ),
     ] = defaults.SHAPE
     lookup: Annotated[
@@ -166,89 +206,22 @@ class DraftOptions:
         typer.Option(
             "--lookup",
             callback=home,
-            help="A text for `--draft ngram` to draft from as well, such as one that is to be "
-            "rewritten. May be repeated.",
-            rich_help_panel=_DRAFTING,
+            metavar="FILE",
+            help="A text that the answer may repeat, to guess from. May be repeated.",
+            show_default="none",
+            rich_help_panel=DRAFTING,
         ),
     ] = None
     rule: Annotated[
         str,
         typer.Option(
             "--rule",
-            help="How drafts are verified: `block` or `token`, both exact, or `typical`: it keeps "
-            "more tokens, but does NOT preserve the target's distribution.",
-            rich_help_panel=_DRAFTING,
+            metavar="block|token|typical",
+            help="Which guesses stay: with `block` and `token` the answer is the model's own; "
+            "`typical` keeps more, but the answer is NOT what the model alone would say.",
+            rich_help_panel=SELDOM,
         ),
     ] = defaults.RULE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOptions:
-    """How tokens are drawn."""
-
-    temp: Annotated[
-        float, typer.Option("--temp", help="Temperature; 0 is greedy.", rich_help_panel=_SAMPLING)
-    ] = defaults.TEMPERATURE
-    top_k: Annotated[int, typer.Option("--top-k", help="0 is off.", rich_help_panel=_SAMPLING)] = (
-        defaults.TOP_K
-    )
-    top_p: Annotated[
-        float, typer.Option("--top-p", help="1 is off.", rich_help_panel=_SAMPLING)
-    ] = defaults.TOP_P
-    min_p: Annotated[
-        float, typer.Option("--min-p", help="0 is off.", rich_help_panel=_SAMPLING)
-    ] = defaults.MIN_P
-    repeat_penalty: Annotated[
-        float, typer.Option("--repeat-penalty", help="1 is off.", rich_help_panel=_SAMPLING)
-    ] = defaults.REPEAT_PENALTY
-    frequency_penalty: Annotated[
-        float, typer.Option("--frequency-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
-    ] = defaults.FREQUENCY_PENALTY
-    presence_penalty: Annotated[
-        float, typer.Option("--presence-penalty", help="0 is off.", rich_help_panel=_SAMPLING)
-    ] = defaults.PRESENCE_PENALTY
-    repeat_last_n: Annotated[
-        int,
-        typer.Option(
-            "--repeat-last-n",
-            help="How many of the last tokens penalties look at; -1 is all.",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = defaults.PENALTY_LAST_N
-    logit_bias: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--logit-bias",
-            help="TOKEN_ID=BIAS, added to a logit; -inf forbids. May be repeated.",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            "--seed",
-            help="Of all random draws: the same seed gives the same text.",
-            show_default="a new one",
-            rich_help_panel=_SAMPLING,
-        ),
-    ] = None
-
-    @property
-    def params(self) -> SamplingParams:
-        """The sampling flags as the library takes them. Raises UsageError for a bad one."""
-        from spec_cpu.sampling.pipeline import SamplingParams
-
-        return SamplingParams(
-            temperature=self.temp,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repeat_penalty=self.repeat_penalty,
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
-            penalty_last_n=self.repeat_last_n,
-            logit_bias=dict(map(_parse_bias, self.logit_bias or ())),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,21 +230,24 @@ class AnswerOptions:
 
     system: Annotated[
         str | None,
-        typer.Option("--system", help="A system turn to begin with.", show_default="none"),
+        typer.Option("--system", "-sys", help="System prompt.", show_default="none"),
     ] = None
     max_tokens: MaxTokens = defaults.MAX_TOKENS
     stop: Annotated[
         list[str] | None,
         typer.Option(
             "--stop",
-            help="End the answer before this text, or control token (`<|im_end|>`). May be "
-            "repeated.",
+            "-r",
+            help="End the answer before this text. May be repeated.",
+            show_default="none",
         ),
     ] = None
     ignore_eos: Annotated[
         bool,
         typer.Option(
-            "--ignore-eos", help="Go on where the model would stop, but for what --stop names."
+            "--ignore-eos",
+            help="Go on where the model would end, except at a --stop.",
+            rich_help_panel=SELDOM,
         ),
     ] = False
     memory: Annotated[
@@ -279,30 +255,20 @@ class AnswerOptions:
         typer.Option(
             "--memory",
             metavar="FILE|on|off",
-            help="Keep what is said for `--draft ngram` to draft from in later runs: in a file, or "
-            "in the target's own one (`on`; see `spec-cpu memory`).",
+            help="Keep what is said, to guess from later: `on` in the model's own file (see "
+            "spec-cpu memory), or in FILE.",
             show_default="off; in chat on, unless there is a --seed",
-            rich_help_panel=_DRAFTING,
+            rich_help_panel=DRAFTING,
         ),
     ] = None
     color: Annotated[
         bool,
         typer.Option(
             "--color",
-            help="Tint tokens on a terminal: accepted green, corrected yellow, bonus cyan.",
-            rich_help_panel=_OUTPUT,
+            help="Colour tokens: guessed right green, guessed wrong yellow, one beyond them cyan.",
+            rich_help_panel=OUTPUT,
         ),
     ] = False
-
-
-def _parse_bias(text: str) -> tuple[int, float]:
-    token, equals, bias = text.partition("=")
-    try:
-        if equals:
-            return int(token), float(bias)
-    except ValueError:
-        pass
-    raise UsageError(f"--logit-bias takes TOKEN_ID=BIAS, such as 42=-inf, not {text!r}")
 
 
 def open_session(
@@ -314,6 +280,7 @@ def open_session(
     seed: int | None = None,
     system: str | None = None,
     memory: str | None = None,
+    prompt_cache: Path | None = None,
 ) -> Session:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     if drafting.lookup and not choice.drafts.ngram:
@@ -349,6 +316,7 @@ def open_session(
             system=system,
             lookup=drafting.lookup or (),
             memory=_memory_file(memory, target),
+            prompt_cache=prompt_cache,
             recalibrate=models.recalibrate,
             progress=interrupt.checked(report),
         )

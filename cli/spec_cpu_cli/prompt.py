@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,43 @@ from spec_cpu.errors import UsageError
 from spec_cpu.text.files import decode, read_bytes
 
 _STDIN = "-"
+_ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
+
+
+def chosen_prompt(argument: str | None, option: str | None, *, escape: bool) -> str | None:
+    """The prompt of the command line, given as an argument or by --prompt; None: not given.
+
+    Args:
+        escape: read escapes in it, those that llama.cpp knows; others stay as they are.
+
+    Raises:
+        UsageError: it was given both ways, or its escapes spell no UTF-8.
+    """
+    if argument is not None and option is not None:
+        raise UsageError("there are two prompts: give it as an argument or with --prompt, not both")
+    prompt = option if argument is None else argument
+    return unescaped(prompt) if escape and prompt is not None else prompt
+
+
+def unescaped(text: str) -> str:
+    """`text` with what its escapes stand for; `\\xHH` is a byte of UTF-8.
+
+    Raises:
+        UsageError: the bytes are not UTF-8.
+    """
+
+    def stands_for(found: re.Match[str]) -> str:
+        name = found[1]
+        if len(name) > 1:
+            return bytes([int(name[1:], 16)]).decode("utf-8", "surrogateescape")
+        return _ESCAPED.get(name, found[0])
+
+    replaced = _ESCAPE.sub(stands_for, text)
+    try:
+        return replaced.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(r"the bytes that \x stands for in the prompt are not UTF-8") from None
 
 
 def read_prompt(argument: str | None, files: Sequence[Path]) -> str:
@@ -25,7 +63,9 @@ def read_prompt(argument: str | None, files: Sequence[Path]) -> str:
     parts += [_read(file) for file in files]
     if not parts:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("no prompt: give it as an argument, with --file, or piped in")
+            raise UsageError(
+                "no prompt: give it as an argument, with --prompt or --file, or piped in"
+            )
         parts = [_read(Path(_STDIN))]
     prompt = "\n\n".join(parts)
     check_prompt(prompt, "give some text, --file, or standard input")

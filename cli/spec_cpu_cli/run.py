@@ -19,20 +19,61 @@ from spec_cpu_cli.signature import with_options
 @with_options
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(help="What to answer.", show_default=False)
+        str | None,
+        typer.Argument(help="What to answer.", show_default="--prompt, --file or standard input"),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--prompt",
+            "-p",
+            metavar="TEXT",
+            help="What to answer, as an option.",
+            show_default="the argument",
+        ),
     ] = None,
     file: Annotated[
         list[Path] | None,
         typer.Option(
-            "--file", "-f", callback=opt.home, help="Text after the prompt; `-` is standard input."
+            "--file",
+            "-f",
+            callback=opt.home,
+            metavar="FILE",
+            help="A file as the prompt, or after it; `-` is standard input. May be repeated.",
+            show_default="none",
+        ),
+    ] = None,
+    escape: Annotated[
+        bool,
+        typer.Option(
+            "--escape", "-e", help=r"Read \n, \t and the like in the prompt as llama.cpp does."
+        ),
+    ] = False,
+    prompt_cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--prompt-cache",
+            callback=opt.home,
+            metavar="FILE",
+            help="Keep the prompt as it was read: what begins alike need not be read again.",
+            show_default="none",
         ),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Continue the text as it is: no chat template.")
+        bool,
+        typer.Option(
+            "--raw",
+            help="Continue the text as it is, without a chat template.",
+            rich_help_panel=opt.SELDOM,
+        ),
     ] = False,
     no_special: Annotated[
         bool,
-        typer.Option("--no-special", help="With --raw: names of control tokens are plain text."),
+        typer.Option(
+            "--no-special",
+            help="With --raw: what looks like a control token is plain text.",
+            rich_help_panel=opt.SELDOM,
+        ),
     ] = False,
     as_json: Annotated[
         bool,
@@ -44,15 +85,16 @@ def run(
     drafting: opt.DraftOptions,
     sampling: opt.SamplingOptions,
 ) -> None:
-    """Answer one prompt, with a draft proposing and the target deciding every token.
+    """Answer one prompt, faster, by guessing ahead with a small model.
 
-    The prompt is the argument, a --file, or standard input. Without --target it is the default
-    pair, which needs no model hub.
+    The answer is the one that the model alone would give. Without a --target
+    a small model answers, which is there to try it out.
+    Options can be kept in a file: see spec-cpu config.
     """
     from spec_cpu_cli import report
     from spec_cpu_cli.answer import print_summary, say, stream_answer
     from spec_cpu_cli.interrupt import EXIT_CODE
-    from spec_cpu_cli.prompt import read_prompt
+    from spec_cpu_cli.prompt import chosen_prompt, read_prompt
 
     if raw and answer.system:
         raise UsageError("--system needs the chat template: leave out --raw")
@@ -60,7 +102,7 @@ def run(
         raise UsageError("--no-special is for --raw: in a conversation nobody's text is special")
     stops, quiet = check_stops(answer.stop), models.quiet
     choice, params = models.choice, sampling.params
-    text = read_prompt(prompt, file or [])
+    question = read_prompt(chosen_prompt(prompt, text, escape=escape), file or [])
     session = opt.open_session(
         choice,
         models,
@@ -69,10 +111,11 @@ def run(
         seed=sampling.seed,
         system=answer.system,
         memory=answer.memory,
+        prompt_cache=prompt_cache,
     )
     generate = partial(
         session.generate,
-        text,
+        question,
         max_tokens=answer.max_tokens,
         raw=raw,
         special=not no_special,

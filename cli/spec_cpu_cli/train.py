@@ -28,23 +28,31 @@ _BUDGET, _DATA, _OUTPUT = "Budget", "Data", "Output"
 
 def train(
     out: Annotated[
-        Path, typer.Option("--out", "-o", callback=opt.home, help="The file to write the head to.")
+        Path,
+        typer.Option(
+            "--out", "-o", callback=opt.home, metavar="FILE", help="The file to write the head to."
+        ),
     ],
     target: Annotated[
         str,
         typer.Option(
-            "--target", "-m", help="The model to train it for: a GGUF file or a catalogue name."
+            "--target",
+            "-m",
+            metavar="MODEL",
+            help="The model to train it for: a GGUF file, or a name.",
         ),
     ],
     kind: Annotated[
         str | None,
-        typer.Option("--kind", help="Of head: `eagle` or `medusa`.", show_default="eagle"),
+        typer.Option(
+            "--kind", metavar="eagle|medusa", help="The kind of head.", show_default="eagle"
+        ),
     ] = None,
     hours: Annotated[
         float | None,
         typer.Option(
             "--hours",
-            help="The time that all of it may take.",
+            help="How many hours all of it may take.",
             show_default="1",
             rich_help_panel=_BUDGET,
         ),
@@ -53,8 +61,8 @@ def train(
         int | None,
         typer.Option(
             "--tokens",
-            help="Tokens to generate and learn from, instead, in whole shards of 32,768: the same "
-            "seed then gives the same head.",
+            help="Learn from this many tokens, instead: the same seed then gives the same head. "
+            "In steps of 32,768.",
             show_default="by --hours",
             rich_help_panel=_BUDGET,
         ),
@@ -63,7 +71,7 @@ def train(
         float | None,
         typer.Option(
             "--epochs",
-            help="Passes over the data.",
+            help="How often to go through the data.",
             show_default="10, or what the hours are enough for",
             rich_help_panel=_BUDGET,
         ),
@@ -73,8 +81,10 @@ def train(
         typer.Option(
             "--prompts",
             callback=opt.home,
-            help="What half of the conversations begin with, as lines of JSON: turns, or prompt.",
-            show_default="the target makes them up",
+            metavar="FILE",
+            help="What half of the conversations begin with: a line of JSON each, with turns or a "
+            "prompt.",
+            show_default="the model makes them up",
             rich_help_panel=_DATA,
         ),
     ] = None,
@@ -96,15 +106,21 @@ def train(
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option("--vocabulary", help="Tokens that the head can propose.", show_default="6144"),
+        typer.Option(
+            "--vocabulary",
+            help="How many different tokens the head can guess.",
+            show_default="6144",
+        ),
     ] = None,
     quantization: Annotated[
-        str, typer.Option("--quantization", help="Of the head: `Q8_0`, `Q4_0` or `F16`.")
+        str, typer.Option("--quantization", metavar="Q8_0|Q4_0|F16", help="How the head is stored.")
     ] = "Q8_0",
     threads: opt.Threads = None,
+    preset: opt.Preset = None,
     kernels: opt.Kernels = defaults.KERNELS,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Of all random draws.", show_default="0")
+        int | None,
+        typer.Option("--seed", help="Of everything that is drawn at random.", show_default="0"),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
@@ -112,10 +128,10 @@ def train(
     quiet: opt.Quiet = False,
     verbose: opt.Verbose = False,
 ) -> None:
-    """Train a small head that drafts for a target, on this machine.
+    """Train a small head that guesses ahead for a model, on this machine.
 
-    The target talks to itself, the head learns from it what comes next, and is tried out on text
-    that was held out. Ctrl-C stops; the same command goes on from there.
+    The model talks to itself, and the head learns from that what comes next; in the end it is tried
+    on texts that it has not seen. Ctrl-C stops; the same command goes on from there.
     """
     from spec_cpu.train.installed import check_installed
 

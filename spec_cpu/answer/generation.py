@@ -21,6 +21,7 @@ from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.progress import Progress, of_seconds
+from spec_cpu.prompt_cache import PromptCache
 from spec_cpu.sampling.logits import RowOps
 from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
 from spec_cpu.text.streaming import TextStream
@@ -46,13 +47,19 @@ class Generation:
         sampling: SamplingParams,
         k: int | None,
         recalibrate: bool,
+        prompt_cache: PromptCache | None,
         notify: Callable[[str | None], None],
     ) -> None:
-        """Begin with the participants for `sampling`. The rest: as for `Participants`."""
+        """Begin with the participants for `sampling`. The rest: as for `Participants`.
+
+        Args:
+            prompt_cache: for the first prompt.
+        """
         self._sequence = KVSequence(context, branches=range(1, context.n_seq))
         self._sources = sources
         self._row_ops = row_ops
         self._k = k
+        self._prompt_cache = prompt_cache  # until the first prompt was read
         self._notify = notify
         self._recalibrate = recalibrate
         self.participants = self._new(sampling)
@@ -99,7 +106,12 @@ class Generation:
     ) -> None:
         """Bring the caches to the prompt without its last token."""
         start = perf_counter()
+        cache, self._prompt_cache = self._prompt_cache, None
+        if cache is not None:
+            self._notify(cache.restore(self._sequence, tokens))
         known = read_prompt(self._sequence, tokens, sources, progress)
+        if cache is not None:
+            self._notify(cache.keep(self._sequence))
         seconds = perf_counter() - start
         for stats in counted:
             stats.prompt_tokens += len(tokens)

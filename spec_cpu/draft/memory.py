@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.cache import cache_dir, locked, staging
+from spec_cpu.cache import cache_dir, locked, staging, write_private
 from spec_cpu.errors import MemoryFileError
 
 _MAGIC = b"spec-cpu memory, format 1\n"
@@ -162,11 +162,7 @@ def write_memory(path: Path, learnt: Learnt) -> None:
     }
     np.savez(arrays, **named)
     rest = json.dumps(asdict(learnt.target)).encode() + b"\n" + arrays.getvalue()
-    with staging(path) as folder:
-        part = os.open(folder / "memory", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(part, "wb") as file:
-            file.write(_MAGIC + _digest(rest) + rest)
-        os.replace(folder / "memory", path)
+    write_private(path, _MAGIC, _digest(rest), rest)
 
 
 def clear_memory(path: Path) -> None:

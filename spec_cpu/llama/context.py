@@ -254,9 +254,7 @@ class Context:
         Only for a context of several sequences in one cache.
         """
         self.copy(source, self._carrier, begin, end)
-        size = llama_cpp.llama_state_seq_get_size(self.handle, self._carrier)
-        saved: Saved = (ctypes.c_uint8 * size)()
-        llama_cpp.llama_state_seq_get_data(self.handle, saved, size, self._carrier)
+        saved = self.state(self._carrier)
         self.truncate(0, seq_id=self._carrier)
         return saved
 
@@ -271,6 +269,29 @@ class Context:
             raise ContextError(self._failure(_NO_SLOT, end - begin))
         self.copy(self._carrier, to, begin, end)
         self.truncate(0, seq_id=self._carrier)
+
+    def state(self, seq_id: int) -> Saved:
+        """All that the cache holds of a sequence: a copy, for `set_state` of a context like this.
+
+        That is one of the same model, with the same types of keys and values.
+        """
+        size = llama_cpp.llama_state_seq_get_size(self.handle, seq_id)
+        saved: Saved = (ctypes.c_uint8 * size)()
+        llama_cpp.llama_state_seq_get_data(self.handle, saved, size, seq_id)
+        return saved
+
+    def set_state(self, saved: Saved, seq_id: int) -> bool:
+        """Put what `state` gave in place of what the cache holds of a sequence.
+
+        Returns:
+            Whether it fits; the sequence is empty where not.
+        """
+        self.truncate(0, seq_id=seq_id)
+        log.forget_errors()
+        if llama_cpp.llama_state_seq_set_data(self.handle, saved, len(saved), seq_id):
+            return True
+        self.truncate(0, seq_id=seq_id)
+        return False
 
     def shift(self, begin: int, end: int, *, seq_id: int = 0) -> bool:
         """Forget positions `begin` .. `end` - 1 and move what follows down to close the gap.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spec_cpu.llama.branches import Branches
-from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.context import Context, Rows, Saved
 from spec_cpu.progress import PrefillProgress
 
 
@@ -213,6 +213,22 @@ class KVSequence:
         # Even if nothing differs: a pass that was interrupted may have left tokens behind.
         self._forget_from(shared)
         return len(self.tokens)
+
+    def state(self) -> Saved:
+        """What the cache holds of the sequence: a copy, for `set_state`."""
+        return self.context.state(self._seq_id)
+
+    def set_state(self, saved: Saved, tokens: Sequence[int]) -> bool:
+        """Put what `state` gave in place of what is in the cache; `tokens` were fed for it.
+
+        Returns:
+            Whether it fits; nothing is in the cache where not.
+        """
+        self._forget_from(0)
+        if len(tokens) > self.context.n_ctx or not self.context.set_state(saved, self._seq_id):
+            return False
+        self.tokens = list(tokens)
+        return True
 
     def drop(self, begin: int, end: int) -> bool:
         """Forget tokens `begin` .. `end` - 1 and move the rest down, without evaluating any.

@@ -20,6 +20,7 @@ from spec_cpu.models.catalog import (
     WheelSource,
     load_catalog,
 )
+from spec_cpu.models.fetch import repository
 from spec_cpu.models.fetch.store import cache_path, reporting_storage
 from spec_cpu.progress import Progress
 
@@ -27,10 +28,11 @@ __all__ = ["fetch", "local_path", "resolve"]
 
 
 def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
-    """The file behind a path or a catalogue name, fetched if it is not here yet.
+    """The file behind a path, a catalogue name or a name on the hub, fetched if it is not here yet.
 
-    An existing file wins over a catalogue name. Whatever looks like a path is returned as it is:
-    the loader says whether it exists.
+    An existing file wins over a name. Whatever else looks like a path is returned as it is: the
+    loader says whether it exists. `OWNER/NAME` or `OWNER/NAME:QUANT` is a repository of the hub,
+    unless there is a folder OWNER.
 
     Args:
         progress: told what is done and how many bytes of it; nothing is printed.
@@ -41,7 +43,11 @@ def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
         ModelError: the model could not be made from another one.
     """
     path = os.path.expanduser(name_or_path)
-    if _is_file(path) or _looks_like_path(path):
+    if _is_file(path):
+        return Path(path)
+    if repository.is_name(name_or_path):
+        return fetch(repository.find(name_or_path), progress)
+    if _looks_like_path(path):
         return Path(path)
     return fetch(load_catalog().model(name_or_path), progress)
 

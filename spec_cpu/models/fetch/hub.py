@@ -81,17 +81,17 @@ def _reach(source: HubSource, file: str) -> None:
 
     if constants.HF_HUB_OFFLINE:
         return
-    timeout = _timeout()
     try:
         url = hf_hub_url(source.repo, file, revision=source.revision)
-        get_hf_file_metadata(url, timeout=timeout)
+        get_hf_file_metadata(url, timeout=timeout())
     except Exception as error:
         # It can be reached if it answers, be it with an error: the download deals with those.
         if getattr(error, "response", None) is None:
             raise
 
 
-def _timeout() -> float:
+def timeout() -> float:
+    """Seconds to wait for the hub's first answer. Raises CatalogError if they are no number."""
     chosen = os.environ.get("HF_HUB_ETAG_TIMEOUT")
     try:
         return float(chosen) if chosen else _PATIENCE
@@ -109,13 +109,13 @@ def _download(source: HubSource, file: str, report: Progress) -> Path:
     options: dict[str, Any] = {"revision": source.revision}
     if "tqdm_class" in signature(hf_hub_download).parameters:  # older releases draw a bar
         options["tqdm_class"] = _bar(label, report)
-    with _explained(source, file):
+    with explained(source, file):
         _reach(source, file)
         return Path(hf_hub_download(source.repo, file, **options))
 
 
 @contextmanager
-def _explained(source: HubSource, file: str) -> Iterator[None]:
+def explained(source: HubSource, file: str) -> Iterator[None]:
     """One line in place of the client's errors, and of its log of each retry."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level

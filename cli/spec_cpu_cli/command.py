@@ -1,0 +1,103 @@
+"""What every command takes beside its own options: settings, and the names of llama.cpp."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from spec_cpu.errors import UsageError
+from spec_cpu_cli import llama_flags, settings
+
+MODEL, SAMPLING, DRAFTING = "Model", "Sampling", "Guessing ahead"
+OUTPUT, SELDOM = "Output", "Seldom needed"
+PANELS = (None, MODEL, SAMPLING, DRAFTING, "Budget", "Data", "Measure more", OUTPUT, SELDOM)
+
+
+class Command(TyperCommand):
+    """A command whose options may come from elsewhere than the command line.
+
+    Of an option called `--name`: from the environment, as SPEC_CPU_NAME; from a preset, or from the
+    settings file. A flag is turned off by `--no-name`, which help does not list. An option may be
+    called as llama.cpp calls it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for option in settings.options(self):
+            option.envvar = option.envvar or settings.variable(option)
+            option.show_envvar = False
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """In the order of their panels, which help shows: usual ones first."""
+        return sorted(super().get_params(ctx), key=_panel)
+
+    def make_parser(self, ctx: Any) -> Any:
+        parser = super().make_parser(ctx)
+        for option in settings.options(self):
+            if names := _free(self, llama_flags.aliases(settings.flag(option))):
+                action = "store_const" if option.is_flag else "store"
+                action = "append" if option.multiple else action
+                parser.add_option(option, names, option.name, action, option.nargs, True)
+            if option.is_flag and (names := _free(self, [settings.negation(option)])):
+                parser.add_option(option, names, option.name, "store_const", 1, False)
+        return parser
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        self._check_names(args)
+        if not ctx.resilient_parsing:
+            ctx.default_map = settings.read(ctx).defaults(self, settings.words(ctx))
+        rest: list[str] = super().parse_args(ctx, args)
+        settings.give_way(ctx)
+        return rest
+
+    def _check_names(self, args: list[str]) -> None:
+        """Raise UsageError, with a pointer, for a flag that only llama.cpp has."""
+        is_value = False
+        for arg in args:
+            if arg == "--":
+                return
+            name = arg.partition("=")[0]
+            if not is_value and name in llama_flags.POINTERS and _free(self, [name]):
+                raise UsageError(llama_flags.pointer(name))
+            is_value = not is_value and self._takes_value(arg)
+
+    def _takes_value(self, name: str) -> bool:
+        return any(
+            name in (*option.opts, *llama_flags.aliases(settings.flag(option)))
+            for option in self.params
+            if option.param_type_name == "option" and not getattr(option, "is_flag", False)
+        )
+
+
+def _panel(param: Any) -> int:
+    name = getattr(param, "rich_help_panel", None)
+    return PANELS.index(name) if name in PANELS else PANELS.index(SELDOM)
+
+
+def _free(command: Command, names: list[str]) -> list[str]:
+    """Those of `names` that no option of `command` has."""
+    taken = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    return [name for name in names if name not in taken]
+
+
+def use_preset(context: typer.Context, name: str | None) -> str | None:
+    """For `--preset`, which is read first: what the preset says goes before the file's own."""
+    if not context.resilient_parsing:
+        context.default_map = settings.read(context).defaults(
+            context.command, settings.words(context), name
+        )
+    return name
+
+
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        is_eager=True,
+        callback=use_preset,
+        help="Options kept under a name in the settings file (see spec-cpu config).",
+        show_default="none",
+    ),
+]

@@ -1,0 +1,132 @@
+"""`spec-cpu config`: which settings are in force, and where each comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from spec_cpu.errors import UsageError
+from spec_cpu_cli import settings
+from spec_cpu_cli.command import Preset
+from spec_cpu_cli.options import help_alone
+
+app = typer.Typer(
+    help="Settings: which are in force, and where they come from.",
+    invoke_without_command=True,
+    callback=help_alone,
+)
+_PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded
+
+
+@dataclass(slots=True)
+class _Setting:
+    """An option with one value for some commands; `origin` says where the value comes from."""
+
+    option: str
+    value: str
+    origin: str
+    commands: list[str] = field(default_factory=list)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    command: Annotated[
+        str | None,
+        typer.Argument(help="A command, such as run: its options alone.", show_default="all"),
+    ] = None,
+    preset: Preset = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what every option is, and where that comes from: the variable, the preset, the file."""
+    found = settings.read(context)
+    shown = _settings(found, context.find_root().command, preset, command)
+    if as_json:
+        print(json.dumps([asdict(setting) for setting in shown], indent=2))
+        return
+    _print(shown)
+    there = "" if found.file.exists() else " (not there yet)"
+    print(f"\nsettings file: {found.file}{there}")
+    print(f"presets: {', '.join(found.presets) or 'none'}")
+
+
+@app.command("path")
+def show_path() -> None:
+    """Print where the settings file is, or would be."""
+    print(settings.path())
+
+
+def _settings(
+    found: settings.Settings, root: Any, preset: str | None, only: str | None
+) -> list[_Setting]:
+    """Each option's values, one entry for all commands that have it alike."""
+    alike: dict[tuple[str, str, str], _Setting] = {}
+    chosen = [one for one in settings.commands(root) if only in (None, " ".join(one[0]), one[0][0])]
+    if not chosen:
+        raise UsageError(f"there is no command {only} (see spec-cpu --help)")
+    for words, command in chosen:
+        for option, value, origin in _in_force(found, command, words, preset):
+            key = (settings.flag(option)[2:], value, origin)
+            alike.setdefault(key, _Setting(*key)).commands.append(" ".join(words))
+    return list(alike.values())
+
+
+def _in_force(
+    found: settings.Settings, command: Any, words: tuple[str, ...], preset: str | None
+) -> Iterator[tuple[Any, str, str]]:
+    """The options of a command, with their values and where those come from."""
+    known = settings.options(command)
+    layers = {str(found.file): found.all.values_for(command, words)}
+    if preset is not None:
+        layers[f"preset {preset}"] = found.preset(preset).values_for(command, ())
+    given = {option.name: os.environ.get(option.envvar) for option in known}
+    variables = {name: value for name, value in given.items() if value}
+    values, origins = settings.Values(), dict[str, str]()
+    for origin, layer in layers.items():
+        values = settings.layered(values, layer)
+        origins |= dict.fromkeys(layer, origin)
+    values = settings.layered(values, variables)
+    for option in known:
+        if option.name in variables:
+            yield option, variables[option.name], option.envvar
+        elif option.name in values:
+            yield option, _text(values[option.name]), origins[option.name]
+        else:
+            yield option, _default(option), "default"
+
+
+def _default(option: Any) -> str:
+    if isinstance(option.show_default, str):
+        return option.show_default
+    if option.required:
+        return "must be given"
+    return "none" if option.default in (None, (), []) else _text(option.default)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _print(shown: list[_Setting]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("option", "value", "from", "", box=None, pad_edge=False)
+    several = {one.option for one in shown for two in shown if _differ(one, two)}
+    for setting in shown:
+        whose = ", ".join(setting.commands) if setting.option in several else ""
+        table.add_row(setting.option, setting.value, setting.origin, whose)
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    Console(markup=False, highlight=False, emoji=False, width=width).print(table)
+
+
+def _differ(one: _Setting, two: _Setting) -> bool:
+    return one.option == two.option and one is not two
