@@ -148,7 +148,7 @@ def bench(
     """Measure how much faster guessing ahead is here, than the model alone on the same prompts.
 
     Each prompt is answered both ways. How many times as fast it was is the median over the prompts,
-    with the range that it lies in for 95 % (a bootstrap). Ctrl-C prints what there is.
+    with the range that it lies in for 95 %. Ctrl-C prints what there is.
     """
     from spec_cpu.bench.arms import PLAIN, read_prompts
     from spec_cpu.bench.rivals import check_rivals

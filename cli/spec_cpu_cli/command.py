@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +14,8 @@ from spec_cpu_cli import llama_flags, settings
 
 MODEL, SAMPLING, DRAFTING = "Model", "Sampling", "Guessing ahead"
 OUTPUT, SELDOM = "Output", "Seldom needed"
+_METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", Path: "FILE"}
+_LINE_END = re.compile(r"(?<!\n)\n(?!\n)")  # within a paragraph
 PANELS = (None, MODEL, SAMPLING, DRAFTING, "Budget", "Data", "Measure more", OUTPUT, SELDOM)
 
 
@@ -25,6 +29,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.help = _LINE_END.sub(" ", self.help or "")
         for option in settings.options(self):
             option.envvar = option.envvar or settings.variable(option)
             option.show_envvar = False
@@ -32,6 +37,13 @@ class Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         """In the order of their panels, which help shows: usual ones first."""
         return sorted(super().get_params(ctx), key=_panel)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        for option in settings.options(self):
+            if option.metavar is None:
+                kind = settings.type_of(self, option)[-1]
+                option.metavar = _METAVARS[kind]
+        super().format_help(ctx, formatter)
 
     def make_parser(self, ctx: Any) -> Any:
         parser = super().make_parser(ctx)
@@ -97,6 +109,7 @@ Preset = Annotated[
         "--preset",
         is_eager=True,
         callback=use_preset,
+        metavar="NAME",
         help="Options kept under a name in the settings file (see spec-cpu config).",
         show_default="none",
     ),

@@ -87,9 +87,8 @@ def run(
 ) -> None:
     """Answer one prompt, faster, by guessing ahead with a small model.
 
-    The answer is the one that the model alone would give. Without a --target
-    a small model answers, which is there to try it out.
-    Options can be kept in a file: see spec-cpu config.
+    The answer is the one that the model alone would give. Without a --target a small model answers,
+    which is there to try it out. Options can be kept in a file: see spec-cpu config.
     """
     from spec_cpu_cli import report
     from spec_cpu_cli.answer import print_summary, say, stream_answer

@@ -65,10 +65,36 @@ OPTIONS = [
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_says_what_it_does_and_what_it_is_without_it(option: Any) -> None:
     assert len((option.help or "").split()) >= 2
-    if option.required or option.multiple or option.is_flag:
+    if option.required or option.is_flag:
         return
     assert option.show_default, f"what is it without {option.opts[0]}?"
-    assert option.default is not None or isinstance(option.show_default, str)
+    assert option.default not in (None, (), []) or isinstance(option.show_default, str)
+
+
+TEXTS = [
+    pytest.param(text, id=f"{name} {what}")
+    for name, command in commands(typer.main.get_command(app))
+    for what, text in [
+        ("itself", command.help),
+        *((param.name, param.help) for param in command.params),
+    ]
+]
+JARGON = (
+    "alpha",
+    "verif",
+    "speculat",
+    "propos",
+    "greedy",
+    "distribution",
+    "logits",
+    "turn by turn",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_help_is_for_somebody_who_does_not_know_the_paper(text: str) -> None:
+    assert text
+    assert [word for word in JARGON if word in text.lower()] == []
 
 
 @pytest.mark.parametrize("command", ["run", "chat", "bench", "plan", "train"])

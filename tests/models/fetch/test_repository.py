@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -237,9 +236,7 @@ class TestCommands:
         assert self.run(monkeypatch, capsys, "models", "path", f"{REPO}:BF16") == f"{path}\n"
         listed = self.run(monkeypatch, capsys, "models", "list")
         assert f"{REPO}:BF16" in listed
-        found: dict[str, Any] = json.loads(
-            self.run(monkeypatch, capsys, "models", "list", "--json")
-        )
+        found = json.loads(self.run(monkeypatch, capsys, "models", "list", "--json"))
         assert [one["path"] for one in found["hub"]] == [path]
 
     def test_path_of_what_is_not_here(
