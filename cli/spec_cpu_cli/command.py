@@ -11,6 +11,7 @@ from typer.core import TyperCommand
 
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import llama_flags, settings
+from spec_cpu_cli.flags import with_flags
 
 MODEL, SAMPLING, DRAFTING = "Model", "Sampling", "Guessing ahead"
 OUTPUT, SELDOM = "Output", "Seldom needed"
@@ -63,6 +64,13 @@ class Command(TyperCommand):
         rest: list[str] = super().parse_args(ctx, args)
         settings.give_way(ctx)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            error.args = (f"{error}{settings.said_elsewhere(ctx, with_flags(str(error)))}",)
+            raise
 
     def _check_names(self, args: list[str]) -> None:
         """Raise UsageError, with a pointer, for a flag that only llama.cpp has."""

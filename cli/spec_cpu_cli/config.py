@@ -74,7 +74,8 @@ def _settings(
         for option, value, origin in _in_force(found, command, words, preset):
             key = (settings.flag(option)[2:], value, origin)
             alike.setdefault(key, _Setting(*key)).commands.append(" ".join(words))
-    return list(alike.values())
+    names = list(dict.fromkeys(name for name, _, _ in alike))
+    return sorted(alike.values(), key=lambda setting: names.index(setting.option))
 
 
 def _in_force(

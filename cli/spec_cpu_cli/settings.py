@@ -8,6 +8,7 @@ tables of presets.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -147,6 +148,20 @@ def give_way(context: Any) -> None:
             if 0 < rank(rival) < rank(name):
                 option = next(param for param in context.command.params if param.name == rival)
                 context.params[rival] = option.default
+
+
+def said_elsewhere(context: Any, message: str) -> str:
+    """Where the options that `message` names were given, if not on the command line."""
+    named = {option.name: option for option in options(context.command)}
+    places = []
+    for name, option in named.items():
+        if not re.search(rf"(?<![\w-]){flag(option)}(?![\w-])", message):
+            continue
+        source = getattr(context.get_parameter_source(name), "name", None)
+        if source in ("ENVIRONMENT", "DEFAULT_MAP"):
+            place = option.envvar if source == "ENVIRONMENT" else path()
+            places.append(f"{flag(option)} is set in {place}")
+    return f" ({', '.join(places)})" if places else ""
 
 
 def words(context: Any) -> list[str]:

@@ -270,6 +270,29 @@ def test_a_wrong_variable_is_named(
     assert "SPEC_CPU_TEMP" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "variable", "place"),
+    [("top-k = -1", {}, "config.toml"), ("", {"SPEC_CPU_TOP_K": "-1"}, "SPEC_CPU_TOP_K")],
+)
+def test_a_value_out_of_range_says_where_it_is_set(
+    write: Write,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    variable: dict[str, str],
+    place: str,
+) -> None:
+    write(text)
+    for name, value in variable.items():
+        monkeypatch.setenv(name, value)
+    assert run_program(monkeypatch, "run", "hi") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("spec-cpu: --top-k must be")
+    assert line.endswith(f"{place})")
+    assert run_program(monkeypatch, "run", "hi", "--top-k", "-2") == 2
+    assert "is set in" not in capsys.readouterr().err
+
+
 class TestShow:
     def show(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str
