@@ -16,7 +16,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests ask for the kernels that they mean; and timing every tiny model both ways takes its time.
 os.environ["SPEC_CPU_KERNELS"] = "off"
 
-# No settings of the person who runs the tests: an empty file, and no options in the environment.
+# No settings of the person who runs the tests: an empty file, and (below) no variables.
 os.environ["SPEC_CPU_CONFIG"] = os.devnull
 
 import pytest
@@ -26,6 +26,11 @@ from hypothesis import HealthCheck, settings
 from spec_cpu.cache import cache_dir
 from spec_cpu.llama.model import Model
 from spec_cpu.models.fetch import resolve
+
+_NO_OPTIONS = {"CACHE", "CONFIG", "ISA", "KERNELS", "VOCABULARIES"}
+for _name in [name for name in os.environ if name.startswith("SPEC_CPU_")]:
+    if _name.removeprefix("SPEC_CPU_") not in _NO_OPTIONS:
+        del os.environ[_name]
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
