@@ -27,9 +27,9 @@ from spec_cpu.cache import cache_dir
 from spec_cpu.llama.model import Model
 from spec_cpu.models.fetch import resolve
 
-_NO_OPTIONS = {"CACHE", "CONFIG", "ISA", "KERNELS", "VOCABULARIES"}
+_KEPT = {"CACHE", "CONFIG", "ISA", "KERNELS", "VOCABULARIES"}
 for _name in [name for name in os.environ if name.startswith("SPEC_CPU_")]:
-    if _name.removeprefix("SPEC_CPU_") not in _NO_OPTIONS:
+    if _name.removeprefix("SPEC_CPU_") not in _KEPT:
         del os.environ[_name]
 
 # How long an example takes says how busy the machine is.
