@@ -74,7 +74,8 @@ def load(
     """Load a target, and what drafts for it, for a conversation.
 
     Args:
-        target: a GGUF file, or a catalogue name (fetched if needed); a `Path` is a file.
+        target: a GGUF file, a catalogue name, or OWNER/NAME or OWNER/NAME:QUANT on the hub (fetched
+            if needed); a `Path` is a file.
         draft: a small model of the target's family, likewise, or a head that was trained for it.
             "ngram" is no model: drafts are looked up in the text itself, and in what the target
             held for likely before; the default for a target. With "ngram,tiny.gguf" both propose,
