@@ -34,6 +34,7 @@ import llama_cpp
 import numpy as np
 from scipy.special import softmax
 
+from spec_cpu.bench.arms import SHIPPED, read_prompts
 from spec_cpu.kernels.isa import VARIABLE
 from spec_cpu.kernels.ready import ready
 from spec_cpu.llama.context import Context
@@ -46,7 +47,6 @@ FORMATS_TO_TRY = "Q4_0,Q4_K_S,Q4_K_M,Q8_0,Q6_K,Q5_K_S,Q4_1,Q5_0,F16,BF16"
 WIDTHS = (1, 2, 4, 8)
 PROMPT = 256
 DEPTH = 128
-PROMPTS = Path(__file__).parent / "prompts.jsonl"
 TV_PROMPTS = 20
 HALVES = 2  # of the rounds: a disturbance hits all widths a little
 PAUSE = 0.02  # seconds between passes, in which the threads of the other side go to sleep
@@ -262,8 +262,7 @@ def distributions(side: Side, attention: str, file: Path) -> np.ndarray:
 
 def next_token(model: Model, *, flash: bool) -> list[np.ndarray]:
     """The distributions after the last tokens of some prompts."""
-    prompts = [json.loads(line) for line in PROMPTS.read_text(encoding="utf-8").splitlines()]
-    texts = [record["turns"][0] if "turns" in record else record["prompt"] for record in prompts]
+    texts = [prompt.turns[0] for prompt in read_prompts(SHIPPED)]
     rows = []
     threads = hardware.threads(None)
     with attention(flash), Context(model, n_ctx=1024, max_outputs=8, threads=threads) as context:

@@ -4,7 +4,7 @@
 
 Greedy answers with `ngram` and K tokens a cycle: counts, so that a busy machine does not matter.
 The code: pieces of this library's own source. The prompts: the first turn of each in
-`prompts.jsonl`.
+`spec_cpu/bench/prompts.jsonl`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from pathlib import Path
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.bench.arms import read_prompts
+from spec_cpu.bench.arms import SHIPPED, read_prompts
 from spec_cpu.sampling.pipeline import SamplingParams
 
-HERE = Path(__file__).parent
 PIECE = slice(60, 110)  # lines of a file
 EXPLAIN = "Explain what this Python code does, step by step, and quote the lines that you explain."
 REWRITE = "Rewrite this Python code with clearer names, and give the whole of it."
@@ -34,7 +33,7 @@ def main() -> None:
     arguments = parser.parse_args()
     code = pieces(arguments.pieces)
     explain, rewrite = ([f"{asked}\n\n{piece}" for piece in code] for asked in (EXPLAIN, REWRITE))
-    prompts = [prompt.turns[0] for prompt in read_prompts(HERE / "prompts.jsonl")]
+    prompts = [prompt.turns[0] for prompt in read_prompts(SHIPPED)]
     half = len(code) // 2
     print(
         "| session before | this session | no memory | a new one | warm |",
@@ -57,7 +56,7 @@ def main() -> None:
 
 def pieces(n: int) -> list[str]:
     """Pieces of code, each from another file, as a prompt shows them."""
-    files = sorted((HERE.parent / "spec_cpu").rglob("*.py"))
+    files = sorted(Path(spec_cpu.__file__).parent.rglob("*.py"))
     long = [lines for file in files if len(lines := file.read_text().splitlines()) >= PIECE.stop]
     chosen = long[:: max(1, len(long) // n)][:n]
     return ["\n".join(["```python", *lines[PIECE], "```"]) for lines in chosen]

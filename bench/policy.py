@@ -24,13 +24,12 @@ import numpy as np
 import spec_cpu
 from spec_cpu import defaults
 from spec_cpu.answer import participants
-from spec_cpu.bench.arms import read_prompts
+from spec_cpu.bench.arms import SHIPPED, read_prompts
 from spec_cpu.costs.costs import Costs
 from spec_cpu.draft import load
 from spec_cpu.llama.context import Context
 from spec_cpu.sampling.pipeline import SamplingParams
 
-PROMPTS = Path(__file__).parent / "prompts.jsonl"
 WIDTHS = [1, 2, 3, 4, 5, 6, 8, 12, 16, 25]
 
 
@@ -109,7 +108,7 @@ def main() -> None:
         speedups: dict[str, list[float]] = {}
         taken: Counter[str] = Counter()
         drafting = cycles = 0.0
-        for i, prompt in enumerate(read_prompts(PROMPTS)):
+        for i, prompt in enumerate(read_prompts(SHIPPED)):
             if len(speedups.setdefault(prompt.category, [])) == asked.limit:
                 continue
             session.reset()

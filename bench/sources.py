@@ -17,11 +17,9 @@ from pathlib import Path
 
 import spec_cpu
 from spec_cpu import defaults
-from spec_cpu.bench.arms import PLAIN, Prompt, read_prompts, run
+from spec_cpu.bench.arms import PLAIN, SHIPPED, Prompt, read_prompts, run
 from spec_cpu.bench.results import OVERALL, Result, summarize
 from spec_cpu.sampling.pipeline import SamplingParams
-
-PROMPTS = Path(__file__).parent / "prompts.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def main() -> None:
     parser.add_argument("-k", type=int, help="tokens to draft a cycle; in a tree, nodes")
     parser.add_argument("--kernels", default="on")
     arguments = parser.parse_args()
-    prompts = list(limited(read_prompts(PROMPTS), arguments.limit))
+    prompts = list(limited(read_prompts(SHIPPED), arguments.limit))
     categories = list(dict.fromkeys(prompt.category for prompt in prompts))
     header = ["source", "tok/s", "plain", "speedup", "95 %", "tok/cycle", "c", "alpha by depth"]
     print_row([*header, *categories])
@@ -94,7 +92,7 @@ def overall(arm: Arm, result: Result, c: float | None) -> list[str]:
         f"{result.tokens_per_second:.0f}",
         f"{result.plain_tokens_per_second:.0f}",
         f"{result.speedup.median:.2f}",
-        f"{result.speedup.low:.2f}-{result.speedup.high:.2f}",
+        result.speedup.interval,
         f"{result.tokens_per_cycle or 0:.2f}",
         "-" if c is None else f"{c:.3f}",
         depths or "-",

@@ -65,14 +65,15 @@ class _Measured:
 @with_options
 def bench(
     prompts: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--prompts",
             callback=opt.home,
             metavar="FILE",
             help="What to answer: a line of JSON each, with a category, and turns or a prompt.",
+            show_default="40 of eight kinds, which come with spec-cpu",
         ),
-    ] = Path("bench/prompts.jsonl"),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -150,7 +151,7 @@ def bench(
     Each prompt is answered both ways. How many times as fast it was is the median over the prompts,
     with the range that it lies in for 95 %. Ctrl-C prints what there is.
     """
-    from spec_cpu.bench.arms import PLAIN, read_prompts
+    from spec_cpu.bench.arms import PLAIN, SHIPPED, read_prompts
     from spec_cpu.bench.rivals import check_rivals
     from spec_cpu.sampling.pipeline import SamplingParams
 
@@ -160,7 +161,7 @@ def bench(
     ks = _sweep(sweep)
     samplings = [SamplingParams(temperature=temperature) for temperature in _temperatures(temps)]
     asked = _Asked(
-        prompts=_limited(read_prompts(prompts), limit),
+        prompts=_limited(read_prompts(prompts or SHIPPED), limit),
         pins=list(dict.fromkeys([drafting.draft_tokens, PLAIN, *ks])),
         sweep=ks,
         against=list(dict.fromkeys(against or [])),

@@ -66,5 +66,6 @@ def _sweep(axes: Any, report: Report) -> None:
 
 
 def _errors(speedups: Sequence[Speedup]) -> list[list[float]]:
-    below = [one.median - one.low for one in speedups]
-    return [below, [one.high - one.median for one in speedups]]
+    """How far the intervals reach below and above the medians; not at all where there is none."""
+    below = [0.0 if one.low is None else one.median - one.low for one in speedups]
+    return [below, [0.0 if one.high is None else one.high - one.median for one in speedups]]

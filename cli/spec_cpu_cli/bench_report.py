@@ -260,7 +260,7 @@ def _against(against: Sequence[Comparison]) -> Section:
 def _with_interval(speedup: Speedup | None) -> tuple[str, str]:
     if speedup is None:
         return "-", "-"
-    return f"{speedup.median:.2f}", f"{speedup.low:.2f}-{speedup.high:.2f}"
+    return f"{speedup.median:.2f}", speedup.interval
 
 
 def _number(value: float | None, form: str = ".2f") -> str:

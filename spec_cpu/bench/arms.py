@@ -13,6 +13,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu.session import Session
 from spec_cpu.text.files import decode, read_bytes
 
+SHIPPED = Path(__file__).parent / "prompts.jsonl"  # of every kind, that come with the package
 PLAIN = 0
 _WARM_UP_TOKENS = 16
 

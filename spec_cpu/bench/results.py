@@ -20,11 +20,20 @@ OVERALL = "overall"
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """The median of pairwise ratios, and the bootstrap's 95 % interval of it."""
+    """The median of pairwise ratios, and the bootstrap's 95 % interval of it.
+
+    Attributes:
+        low, high: None where there is one ratio alone: it says nothing of how others spread.
+    """
 
     median: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+
+    @property
+    def interval(self) -> str:
+        """As tables show it."""
+        return "-" if self.low is None or self.high is None else f"{self.low:.2f}-{self.high:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +203,8 @@ def _speed(stats: Stats) -> float:
 def bootstrap(ratios: Sequence[float]) -> Speedup:
     """The median and its 95 % interval, from resampling the pairs with replacement."""
     values = np.asarray(ratios, np.float64)
+    if len(values) == 1:
+        return Speedup(float(values[0]), None, None)
     rng = np.random.default_rng(0)
     medians = np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1)
     low, high = np.quantile(medians, [0.025, 0.975])

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import spec_cpu
 from spec_cpu import SamplingParams
 from spec_cpu.answer.steps import Step
-from spec_cpu.bench.arms import Pin, Prompt, Round, read_prompts, run
-from spec_cpu.bench.results import bootstrap, compare, most_used, summarize, sweep
+from spec_cpu.bench.arms import SHIPPED, Pin, Prompt, Round, read_prompts, run
+from spec_cpu.bench.results import Speedup, bootstrap, compare, most_used, summarize, sweep
 from spec_cpu.bench.rivals import Decoded
 from spec_cpu.costs import theory
 from spec_cpu.costs.costs import Costs
@@ -51,15 +51,21 @@ def test_a_bad_line_is_named(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_the_shipped_prompts_are_read() -> None:
-    prompts = read_prompts(Path(__file__).parents[2] / "bench" / "prompts.jsonl")
+    prompts = read_prompts(SHIPPED)
     assert len(prompts) == 40
     assert len({prompt.category for prompt in prompts}) == 8
 
 
-@given(ratios=st.lists(st.floats(0.1, 10), min_size=1, max_size=30))
+@given(ratios=st.lists(st.floats(0.1, 10), min_size=2, max_size=30))
 def test_the_interval_holds_the_median(ratios: list[float]) -> None:
     speedup = bootstrap(ratios)
+    assert speedup.low is not None
+    assert speedup.high is not None
     assert min(ratios) <= speedup.low <= speedup.median <= speedup.high <= max(ratios)
+
+
+def test_one_prompt_gives_no_interval() -> None:
+    assert bootstrap([1.5]) == Speedup(1.5, None, None)
 
 
 @pytest.fixture

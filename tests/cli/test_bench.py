@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from program import run_program
+from spec_cpu_cli.interrupt import EXIT_CODE
+
+from spec_cpu.bench.arms import Prompt, Round
+from spec_cpu.session import Session
 
 if TYPE_CHECKING:
     from conftest import Models, Program
@@ -117,6 +121,30 @@ def test_tables(bench: Bench, capsys: pytest.CaptureFixture[str], form: list[str
         assert out.count(what) == 2
 
 
+def test_one_prompt_gives_no_interval(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("-k", 3, "--limit", 1, "--markdown") == 0
+    (overall,) = [
+        line for line in capsys.readouterr().out.splitlines() if "| overall | 1 |" in line
+    ]
+    assert overall.split(" | ")[5] == "-"
+
+
+def test_its_prompts_come_with_the_package(
+    readable: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Prompt] = []
+
+    def run(_session: Session, prompts: list[Prompt], **_: object) -> Iterator[Round]:
+        asked.extend(prompts)
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr("spec_cpu.bench.arms.run", run)
+    models = ("-m", readable.target, "-d", readable.draft, "-t", 1, "-c", 512)
+    assert run_program(monkeypatch, "bench", *models, "--limit", 1, "-q") == EXIT_CODE
+    assert len({prompt.category for prompt in asked}) == len(asked) == 8
+
+
 def test_files(bench: Bench, capsys: pytest.CaptureFixture[str], home: Path) -> None:
     assert bench("-k", 3, "--out", "new/folder", "--json") == 0
     out = capsys.readouterr().out
@@ -177,7 +205,7 @@ def test_plots_need_matplotlib(
     monkeypatch.setattr("spec_cpu_cli.options.open_session", _never)
     assert bench("--plot") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "spec-cpu[plot]" in line
+    assert ".[plot]" in line
 
 
 def test_an_unwritable_folder_is_found_out_first(
