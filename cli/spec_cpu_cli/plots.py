@@ -16,7 +16,9 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ModuleNotFoundError:
-        raise UsageError('--plot needs matplotlib: pip install "spec-cpu[plot]"') from None
+        raise UsageError(
+            '--plot needs matplotlib: pip install ".[plot]", in spec-cpu\'s folder'
+        ) from None
 
 
 def check_file(path: Path) -> None:

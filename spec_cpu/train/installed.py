@@ -11,7 +11,9 @@ def check_installed() -> None:
     """Raise UsageError unless torch and gguf are there, and torch can be loaded."""
     missing = [name for name in ("torch", "gguf") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f'train needs {" and ".join(missing)}: pip install "spec-cpu[train]"')
+        raise UsageError(
+            f'train needs {" and ".join(missing)}: pip install ".[train]", in its folder'
+        )
     try:
         import torch  # noqa: F401
     except (ImportError, OSError) as error:

@@ -236,7 +236,7 @@ def test_a_missing_package_names_the_extra(
     )
     done = train(target)
     assert done.code == 2
-    assert f'train needs {missing}: pip install "spec-cpu[train]"' in done.err
+    assert f'train needs {missing}: pip install ".[train]"' in done.err
 
 
 def test_a_torch_that_does_not_load_is_told(
