@@ -78,3 +78,24 @@ def staging(target: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove(file: Path, seconds: float = 0) -> None:
+    """Remove `file`, and what a process that was killed while it made it left.
+
+    Args:
+        seconds: to wait at most for a process that is making it.
+
+    Raises:
+        TimeoutError: that was not enough.
+        OSError: it cannot be removed.
+    """
+    # `staging` begins and ends with nothing beside it.
+    with locked(file, "make it", lambda *_: None, seconds), staging(file):
+        file.unlink(missing_ok=True)
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder; 0 where there is none."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())

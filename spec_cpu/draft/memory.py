@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.cache import cache_dir, locked, staging, write_private
+from spec_cpu.cache import cache_dir, locked, remove, write_private
 from spec_cpu.errors import MemoryFileError
 
 _MAGIC = b"spec-cpu memory, format 1\n"
@@ -172,8 +172,7 @@ def clear_memory(path: Path) -> None:
         OSError: it cannot be removed.
         TimeoutError: another process has been saving for too long.
     """
-    with locked(path, "save the memory", lambda *_: None, PATIENCE), staging(path):
-        path.unlink(missing_ok=True)  # `staging` begins and ends with nothing beside it
+    remove(path, PATIENCE)
 
 
 def memories() -> list[Path]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from spec_cpu import cache
 from spec_cpu.cache import locked
-from spec_cpu.errors import CatalogError
+from spec_cpu.errors import CatalogError, UsageError
 from spec_cpu.models.catalog import (
     FileSource,
     HubSource,
@@ -21,10 +22,15 @@ from spec_cpu.models.catalog import (
     load_catalog,
 )
 from spec_cpu.models.fetch import repository
-from spec_cpu.models.fetch.store import cache_path, reporting_storage
+from spec_cpu.models.fetch.store import (
+    cache_path,
+    reporting_removal,
+    reporting_storage,
+    rests,
+)
 from spec_cpu.progress import Progress
 
-__all__ = ["fetch", "local_path", "resolve"]
+__all__ = ["fetch", "local_path", "remove", "remove_file", "resolve"]
 
 
 def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
@@ -102,6 +108,36 @@ def fetch(model: Model, progress: Progress | None = None) -> Path:
             return hub.obtain(model, model.source, report)
         case _:
             return _obtain_into_cache(model, report)
+
+
+def remove(model: Model) -> None:
+    """Remove the file of `model` from the cache, or all its files from the hub's own.
+
+    Raises:
+        UsageError: it is not here, or not spec-cpu's to remove.
+        CatalogError: it is being fetched now, or cannot be removed.
+    """
+    present = local_path(model)
+    if present is None:
+        raise UsageError(f"{model.name} is not here")
+    match model.source:
+        case FileSource(path):
+            raise UsageError(f"{model.name} is the file {path}, which spec-cpu did not fetch")
+        case HubSource():
+            from spec_cpu.models.fetch import hub
+
+            with reporting_removal(present):
+                hub.remove(model.source)
+        case _:
+            remove_file(present)
+
+
+def remove_file(file: Path) -> None:
+    """Remove one of `cached_files`, with what there is of it. Raises CatalogError as `remove`."""
+    with reporting_removal(file):
+        cache.remove(file)
+        for rest in rests(file):
+            rest.unlink(missing_ok=True)
 
 
 def _obtain_into_cache(model: Model, report: Progress) -> Path:

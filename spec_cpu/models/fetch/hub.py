@@ -12,6 +12,8 @@ from typing import Any
 
 from spec_cpu.errors import CatalogError
 from spec_cpu.models.catalog import HubSource, Model
+from spec_cpu.models.fetch import reach
+from spec_cpu.models.fetch.reach import within
 from spec_cpu.models.fetch.store import check, reporting_storage
 from spec_cpu.progress import Progress
 
@@ -33,8 +35,8 @@ _ADVICE = {
     "HFValidationError": "{repo} cannot be the name of a repository on the hub",
 }
 _UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}
+_ANSWERED = {"HfHubHTTPError", "FileMetadataError"}
 _UNAUTHORIZED = (401, 403)
-_PATIENCE = 5  # seconds for the hub's first answer, unless HF_HUB_ETAG_TIMEOUT says otherwise
 _WITHOUT = (
     "Models with the source 'wheel' (spec-cpu models list) and paths of GGUF files work without it"
 )
@@ -66,6 +68,21 @@ def obtain(model: Model, source: HubSource, report: Progress) -> Path:
     return paths[0]
 
 
+def remove(source: HubSource) -> None:
+    """Remove every file of `source` that is in the hub's cache. Raises OSError."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in source.files:
+        found = try_to_load_from_cache(source.repo, file, revision=source.revision)
+        if isinstance(found, str):
+            link, blob = Path(found), Path(found).resolve()
+            link.unlink()
+            # Other revisions may have the same contents.
+            snapshots = blob.parent.parent / "snapshots"
+            if not any(other.resolve() == blob for other in snapshots.glob(f"*/{file}")):
+                blob.unlink(missing_ok=True)
+
+
 def _check(path: Path, model: Model, report: Progress) -> None:
     blob = path.resolve()
     try:
@@ -81,9 +98,10 @@ def _reach(source: HubSource, file: str) -> None:
 
     if constants.HF_HUB_OFFLINE:
         return
+    patience = timeout()
     try:
         url = hf_hub_url(source.repo, file, revision=source.revision)
-        get_hf_file_metadata(url, timeout=timeout())
+        within(patience, lambda: get_hf_file_metadata(url, timeout=patience))
     except Exception as error:
         # It can be reached if it answers, be it with an error: the download deals with those.
         if getattr(error, "response", None) is None:
@@ -94,7 +112,7 @@ def timeout() -> float:
     """Seconds to wait for the hub's first answer. Raises CatalogError if they are no number."""
     chosen = os.environ.get("HF_HUB_ETAG_TIMEOUT")
     try:
-        return float(chosen) if chosen else _PATIENCE
+        return float(chosen) if chosen else reach.PATIENCE
     except ValueError:
         raise CatalogError(
             f"HF_HUB_ETAG_TIMEOUT takes a number of seconds, not {chosen!r}: change or unset it"
@@ -149,7 +167,7 @@ def _bar(label: str, report: Progress) -> type[Any]:
 def _problem(error: Exception, source: HubSource, file: str) -> str | None:
     """One line on what the hub's client says and what to do, or None if it is not its error."""
     client = type(error).__module__.partition(".")[0]
-    if client not in _CLIENT and not isinstance(error, ConnectionError):
+    if client not in _CLIENT and not isinstance(error, (ConnectionError, TimeoutError)):
         return None  # a full disk, say
     for kind in type(error).__mro__:  # from the special to the general
         if kind.__name__ in _UNREACHABLE:
@@ -176,8 +194,11 @@ def _unreachable(error: Exception, repo: str, file: str) -> str:
             f"unset it. {_WITHOUT}"
         )
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    answered = kinds & _ANSWERED and not kinds & _UNREACHABLE
+    what = "fetch" if answered else "reach the hub to fetch"
     return (
-        f"cannot fetch {file} of {repo} from {endpoint}: {_first_line(error.__cause__ or error)}. "
+        f"cannot {what} {file} of {repo} from {endpoint}: {_first_line(error.__cause__ or error)}. "
         f"Check the network, the proxy and HF_ENDPOINT. {_WITHOUT}"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from spec_cpu.progress import Progress
 
 CHUNK = 1 << 20  # bytes read at a time
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_NAME = re.compile(r"\.?(?P<file>.+-[0-9a-f]{8}\.gguf)(\.part|\.part\.tag|\.staging)?")
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
@@ -25,6 +27,20 @@ def cache_path(model: Model) -> Path:
     Its name depends on the source, so that an entry that was changed is fetched anew.
     """
     return cache_dir() / f"{model.name}-{_fingerprint(model)}.gguf"
+
+
+def cached_files() -> dict[Path, list[Path]]:
+    """The file of each model in the cache folder, and what there is of it, be it unfinished."""
+    found: dict[Path, list[Path]] = {}
+    for path in sorted(cache_dir().glob("*")):
+        if name := _NAME.fullmatch(path.name):
+            found.setdefault(path.with_name(name["file"]), []).append(path)
+    return found
+
+
+def rests(file: Path) -> list[Path]:
+    """What an unfinished download of `file` left beside it, to be resumed."""
+    return [file.with_name(f"{file.name}{end}") for end in (".part", ".part.tag")]
 
 
 def _fingerprint(model: Model) -> str:
@@ -81,6 +97,19 @@ def reporting_storage(name: str, folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise CatalogError(_storage_problem(error, name, folder)) from error
+
+
+@contextmanager
+def reporting_removal(file: Path) -> Iterator[None]:
+    """Turn what prevents the removal of `file` into one line."""
+    try:
+        yield
+    except TimeoutError:
+        raise CatalogError(
+            f"another process is fetching {file}: try again when it is done"
+        ) from None
+    except OSError as error:
+        raise CatalogError(f"cannot remove {file}: {error.strerror}") from error
 
 
 def _storage_problem(error: OSError, name: str, folder: Path) -> str:

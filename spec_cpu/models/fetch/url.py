@@ -19,10 +19,12 @@ from urllib.request import Request, urlopen
 from spec_cpu import __version__
 from spec_cpu.errors import CatalogError
 from spec_cpu.models.catalog import Model, UrlSource
-from spec_cpu.models.fetch.store import CHUNK, place
+from spec_cpu.models.fetch import reach
+from spec_cpu.models.fetch.reach import within
+from spec_cpu.models.fetch.store import CHUNK, place, rests
 from spec_cpu.progress import Progress
 
-TIMEOUT = 30.0  # seconds without an answer or a byte
+TIMEOUT = 30.0  # seconds without a byte
 _PARTIAL = 206
 _RANGE_REFUSED = 416
 
@@ -58,9 +60,7 @@ def obtain(model: Model, source: UrlSource, target: Path, report: Progress) -> N
             be resumed), or the file has another checksum than the catalogue says.
         OSError: from the disk.
     """
-    part = _Part(
-        target.with_name(f"{target.name}.part"), target.with_name(f"{target.name}.part.tag")
-    )
+    part = _Part(*rests(target))
     response, start = _connect(source.url, model, part)
     with closing(response):
         try:
@@ -96,7 +96,7 @@ def _open(url: str, model: Model, headers: dict[str, str]) -> Any:
     """The response of the server, or None if it has nothing in the range asked for."""
     request = Request(url, headers={"User-Agent": f"spec-cpu/{__version__}", **headers})
     try:
-        return urlopen(request, timeout=TIMEOUT)
+        return within(reach.PATIENCE, lambda: urlopen(request, timeout=TIMEOUT))
     except HTTPError as error:
         error.close()
         if error.code == _RANGE_REFUSED:
