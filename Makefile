@@ -7,12 +7,11 @@ BIN := $(VENV)/bin
 # What trains heads. This release has a build for processors alone on some indexes; `TORCH=` leaves
 # it out, and the tests that need it are skipped.
 TORCH ?= torch==2.13.0
-PROMPT ?= Explain in three sentences why the sky is blue.
 
 .PHONY: run test lint clean
 
 run: $(VENV)/.installed
-	$(BIN)/spec-cpu run --color "$(PROMPT)"
+	$(BIN)/spec-cpu demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
@@ -31,7 +30,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) --editable ".[test,lint]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) --editable ".[test,docs,lint]"
 	@touch $@
 
 clean:

@@ -20,6 +20,12 @@ COSTS = Costs(
 )
 
 
+def measured(*_what: object, max_width: int, **_how: object) -> Costs:
+    """In place of `costs.measure.measure`, which takes seconds: passes that cost little."""
+    passes = tuple(1 + 0.02 * n for n in range(max_width))
+    return Costs(passes, draft_step=0.05, draft_catch_up=0.0, rebuild=0.0, row=0.0)
+
+
 def cycle(drafted: int, context: int, pace: float = 1.0, *, late: float = 0.0) -> Cycle:
     """Half of the draft is accepted. `late`: seconds that its pass takes longer."""
     accepted = drafted // 2

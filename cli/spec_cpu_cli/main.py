@@ -15,8 +15,10 @@ from spec_cpu import __version__
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import (
     bench,
+    cache,
     chat,
     config,
+    demo,
     kernels,
     memory,
     models,
@@ -34,22 +36,25 @@ from spec_cpu_cli.prompt import is_text
 # Typer carries a click of its own: what its errors have in common is found through what it exports.
 _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
+_COMPLETE = "_SPEC_CPU_COMPLETE"  # in the environment: complete a command line, as the shell says
+
 app = typer.Typer(
     name="spec-cpu",
     help="The same answers as your GGUF model, faster, on a CPU.",
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(run.run)
 app.command()(chat.chat)
+app.command()(demo.demo)
 app.command()(plan.plan)
 app.command()(bench.bench)
 app.command()(train.train)
 app.add_typer(models.app, name="models")
 app.add_typer(kernels.app, name="kernels")
 app.add_typer(memory.app, name="memory")
+app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 for group in (app, *(one.typer_instance for one in app.registered_groups)):
     for command in group.registered_commands if group else ():
@@ -88,9 +93,14 @@ def _run() -> int:
             sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         return EXIT_CODE
-    except (BrokenPipeError, SystemExit):  # click turns the first into the second
+    except SystemExit as end:
+        if _COMPLETE in os.environ:  # a shell asks, and goes by the exit code
+            return end.code if isinstance(end.code, int) else 0
         _abandon_output()
-        return 0  # whoever read our output has enough
+        return 0  # whoever read our output has enough: click makes this of a broken pipe
+    except BrokenPipeError:
+        _abandon_output()
+        return 0
     except Exception as error:
         message, code = _explain(error)
         print(f"spec-cpu: {message}", file=sys.stderr)

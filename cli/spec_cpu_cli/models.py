@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu.errors import CatalogError
+from spec_cpu_cli import completion
 from spec_cpu_cli.options import help_alone
+from spec_cpu_cli.sizes import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from spec_cpu.models.catalog import Catalog, Model, Pair
 
 app = typer.Typer(
-    help="Models by name, and from the hub: list, show, pull.",
+    help="Models by name, and from the hub: list, show, pull, path, rm.",
     invoke_without_command=True,
     callback=help_alone,
 )
@@ -56,7 +58,11 @@ def list_models(as_json: Json = False) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A model or a pair.")], as_json: Json = False
+    name: Annotated[
+        str,
+        typer.Argument(help="A model or a pair.", autocompletion=completion.models_and_pairs),
+    ],
+    as_json: Json = False,
 ) -> None:
     """Show one model or pair in full."""
     from spec_cpu.models.catalog import load_catalog
@@ -74,7 +80,9 @@ def pull(
     names: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME...", help="Models or pairs by name, or OWNER/NAME[:QUANT] on the hub."
+            metavar="NAME...",
+            help="Models or pairs by name, or OWNER/NAME[:QUANT] on the hub.",
+            autocompletion=completion.models_and_pairs,
         ),
     ],
 ) -> None:
@@ -89,7 +97,23 @@ def pull(
 
 
 @app.command()
-def path(name: Annotated[str, typer.Argument(help="A model.")]) -> None:
+def rm(
+    names: Annotated[list[str], typer.Argument(help="Models.", autocompletion=completion.models)],
+) -> None:
+    """Remove models that were fetched or made here."""
+    from spec_cpu.models.catalog import load_catalog
+    from spec_cpu.models.fetch import remove
+
+    catalog = load_catalog()
+    for model in [catalog.model(name) for name in names]:
+        remove(model)
+        print(f"removed {model.name}")
+
+
+@app.command()
+def path(
+    name: Annotated[str, typer.Argument(help="A model.", autocompletion=completion.models)],
+) -> None:
     """Print the path of a model that is here; nothing is fetched."""
     from spec_cpu.models.catalog import load_catalog
     from spec_cpu.models.fetch import local_path, repository
@@ -176,7 +200,7 @@ def _model_table(models: Iterable[Model]) -> Table:
     for model in models:
         here = local_path(model)
         size = model.bytes or (here.stat().st_size if here else None)
-        row = (model.name, model.family, model.parameters, model.quantization, _size(size))
+        row = (model.name, model.family, model.parameters, model.quantization, size_text(size))
         table.add_row(*row, model.license, model.source.kind, "yes" if here else "no")
     return table
 
@@ -220,9 +244,3 @@ def _pair_table(pairs: Iterable[Pair]) -> Table:
     for pair in pairs:
         table.add_row(pair.name, pair.target, pair.draft, pair.note)
     return table
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return "-"
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -14,6 +14,7 @@ from spec_cpu import defaults
 from spec_cpu.arguments import expanded
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.pairing import ModelChoice, choose_models
+from spec_cpu_cli import completion
 from spec_cpu_cli.command import DRAFTING, MODEL, OUTPUT, SELDOM, Preset
 from spec_cpu_cli.sampling_options import SamplingOptions
 
@@ -107,6 +108,7 @@ class ModelOptions:
         typer.Option(
             "--target",
             "-m",
+            autocompletion=completion.targets,
             "-hf",
             metavar="MODEL",
             help="The model that answers: a GGUF file, a name (see spec-cpu models list), or "
@@ -120,6 +122,7 @@ class ModelOptions:
         typer.Option(
             "--draft",
             "-d",
+            autocompletion=completion.drafts,
             "-md",
             metavar="MODEL",
             help="What guesses ahead: a small model of the same family; `ngram`: what the text "
@@ -132,6 +135,7 @@ class ModelOptions:
         str | None,
         typer.Option(
             "--pair",
+            autocompletion=completion.pairs,
             metavar="NAME",
             help="Both models by one name (see spec-cpu models list).",
             show_default=defaults.PAIR,

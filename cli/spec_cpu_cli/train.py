@@ -12,6 +12,7 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.errors import UsageError
+from spec_cpu_cli import completion
 from spec_cpu_cli import options as opt
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def train(
         typer.Option(
             "--target",
             "-m",
+            autocompletion=completion.targets,
             metavar="MODEL",
             help="The model to train it for: a GGUF file, or a name.",
         ),

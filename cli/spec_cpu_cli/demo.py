@@ -1,0 +1,92 @@
+"""`spec-cpu demo`: two prompts, one where guessing ahead pays, and one where it hardly does."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from spec_cpu.errors import UsageError
+from spec_cpu_cli import options as opt
+from spec_cpu_cli.signature import with_options
+
+if TYPE_CHECKING:
+    from spec_cpu.answer.stats import Stats
+    from spec_cpu.session import Session
+
+PROMPTS = (
+    """Correct the spelling of this text, and write all of it:
+
+Last summer we rented a small house at the coast for two weeks. The first days it rained so \
+much that teh children were playing cards from morning until night. On the fourth day teh sun \
+came out, and we walked along teh beach to the old lighthouse, which is now a museum. An old man \
+showed us the lamp and told us how his grandfather had kept it burning in every storm. In the \
+evening we ate fish at teh harbour and watched the boats come in. It was the best day of our \
+holiday.""",
+    "Explain in three sentences why the sky is blue.",
+)
+_MAX_TOKENS = 256
+_SAME = 0.02  # speeds that lie closer together count as the same
+
+
+@with_options
+def demo(*, models: opt.ModelOptions, drafting: opt.DraftOptions) -> None:
+    """Show what guessing ahead brings here: a text to correct, then a plain question.
+
+    Both are answered twice at temperature 0, with guessing ahead and without, and timed.
+    """
+    from spec_cpu.sampling.pipeline import SamplingParams
+    from spec_cpu_cli.answer import say
+
+    choice = models.choice
+    if not choice.drafts:
+        raise UsageError("the demo compares guessing ahead with plain decoding: give a --draft")
+    with opt.open_session(choice, models, drafting, SamplingParams(temperature=0)) as session:
+        if not models.quiet:
+            say(session)
+        for prompt in PROMPTS:
+            print(f"> {prompt}\n", flush=True)
+            ahead = _answered(session, prompt, quiet=models.quiet)
+            plain = _answered(session, prompt, quiet=models.quiet, k=0)
+            print(f"\n{comparison(ahead, plain)}\n", flush=True)
+    if models.target is None and models.pair is None:
+        print("That was a demo model of 135 million parameters. For a real one on this machine:")
+        print("spec-cpu models suggest")
+
+
+def _answered(session: Session, prompt: str, *, quiet: bool, k: int | None = None) -> Stats:
+    """Answer `prompt` in a conversation of its own; the text is shown unless k is given."""
+    from spec_cpu_cli.answer import stream_answer
+    from spec_cpu_cli.interrupt import EXIT_CODE
+
+    session.reset()
+    answer = partial(session.generate, prompt, max_tokens=_MAX_TOKENS, k=k)
+    stream_answer(
+        session,
+        lambda progress: answer(progress=progress),
+        stream=k is None,
+        quiet=quiet or k is not None,
+        color=False,
+    )
+    if session.finish == "interrupted":
+        raise typer.Exit(EXIT_CODE)
+    return session.stats
+
+
+def comparison(ahead: Stats, plain: Stats) -> str:
+    """What both answers took, and what guessing ahead came to, in words."""
+    fast, slow = ahead.tokens_per_second, plain.tokens_per_second
+    assert fast
+    assert slow, "an answer has a cycle at least"
+    ratio = fast / slow
+    if ratio >= 1.5:
+        words = f"{ratio:.1f} times as fast"
+    elif abs(ratio - 1) <= _SAME:
+        words = "as fast as without"
+    else:
+        words = f"{abs(ratio - 1):.0%} {'faster' if ratio > 1 else 'slower'}"
+    return (
+        f"{ahead.tokens} tokens in {ahead.decode:.2f} s; without guessing ahead {plain.tokens} in "
+        f"{plain.decode:.2f} s: {words}"
+    )
