@@ -1,0 +1,159 @@
+"""Every command in the README and the documentation does what it says, with tiny models."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_head
+import typer
+from made_up import measured
+from pages import PAGES, ROOT, Block, blocks
+from program import run_program
+from spec_cpu_cli.main import app
+
+from spec_cpu.models.catalog import load_catalog
+
+SHELL = list(blocks("sh", "bash", "shell", "console"))
+PYTHON = list(blocks("python"))
+PARSED = {
+    ("train",): "takes minutes at least, and torch",
+    ("kernels", "build"): "compiles; tests/kernels does so",
+    ("kernels", "test"): "compiles; tests/kernels does so",
+}
+"""Commands whose options are looked at, and that are not run, and why."""
+
+SHORT = {
+    "run": ["-n", "8"],
+    "chat": ["-n", "8"],
+    "bench": ["-n", "4", "--limit", "1", "--temp", "0"],
+    "plan": ["--max-k", "2"],
+}
+"""What keeps a command from taking long."""
+
+
+def makes(words: list[str]) -> None:
+    """`make TARGET`: sets up an environment of its own."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(words[1:]) <= set(targets)
+
+
+def installs(words: list[str]) -> None:
+    """`pip install`: needs a package index, and minutes."""
+    from importlib import import_module
+
+    toml = import_module("tomllib" if importlib.util.find_spec("tomllib") else "tomli")
+    extras = toml.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert words[1] == "install"
+    named = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[-1])
+    assert named, words
+    assert set((named[1] or "").split(",")) - {""} <= set(extras)
+
+
+def makes_environment(words: list[str]) -> None:
+    """`python3 -m venv`: would take seconds, and nothing of ours."""
+    assert words[1:] == ["-m", "venv", ".venv"]
+
+
+def enters_environment(words: list[str]) -> None:
+    """`. .venv/bin/activate`: changes the shell that it is typed into."""
+    assert words == [".", ".venv/bin/activate"]
+
+
+EXEMPT: dict[str, Callable[[list[str]], None]] = {
+    "make": makes,
+    "pip": installs,
+    "python3": makes_environment,
+    ".": enters_environment,
+}
+"""Programs that are not run, and how what is typed for them is checked."""
+
+
+@pytest.fixture
+def folder(
+    tmp_path: Path,
+    tiny_target: Path,
+    tiny_draft: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A folder with all the files that the pages name, and a catalogue of tiny models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "big.gguf").symlink_to(tiny_target)
+    (tmp_path / "tiny.gguf").symlink_to(tiny_draft)
+    tiny_head.write_head(tmp_path / "head.gguf", tiny_target)
+    for name in ("report.txt", "draft.md", "api.md"):
+        (tmp_path / name).write_text("A text of a few words.\n")
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text('{"prompt": "Why?"}\n')
+    monkeypatch.setattr("spec_cpu.bench.arms.SHIPPED", prompts)
+    monkeypatch.setattr("spec_cpu_cli.demo._MAX_TOKENS", 8)
+    monkeypatch.setattr("spec_cpu.costs.measure.measure", measured)
+    catalogue = tmp_path / "config" / "spec-cpu" / "models.toml"
+    catalogue.parent.mkdir(parents=True)
+    pairs = load_catalog().pairs.values()
+    drafts = {pair.draft for pair in pairs}
+    catalogue.write_text(
+        "\n".join(
+            f'[models."{name}"]\nfamily = "f"\nparameters = "1M"\nquantization = "F32"\n'
+            f'license = "l"\n[models."{name}".source]\nkind = "url"\n'
+            f'url = "{(tiny_draft if name in drafts else tiny_target).as_uri()}"\n'
+            for name in load_catalog().models
+        )
+    )
+    return tmp_path
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(PAGES) > 5
+    assert sum(len(block.commands) for block in SHELL) > 30
+    assert len(PYTHON) > 2
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.where)
+def test_commands(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    for program, *args in block.commands:
+        if program in EXEMPT:
+            EXEMPT[program]([program, *args])
+        else:
+            assert program == "spec-cpu", f"neither run nor known: {program}"
+            run(args, monkeypatch)
+
+
+def run(args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    if any(tuple(args[: len(start)]) == start for start in PARSED):
+        parse(args)
+        return
+    monkeypatch.setattr("sys.stdin", io.StringIO("Why is the sky blue?\n"))
+    assert run_program(monkeypatch, *args, *SHORT.get(args[0], [])) == 0, args
+
+
+def parse(args: list[str]) -> None:
+    """Read the options as the program does. A bad one is an error."""
+    command: Any = typer.main.get_command(app)
+    rest = list(args)
+    while rest and rest[0] in getattr(command, "commands", {}):
+        command = command.commands[rest.pop(0)]
+    command.make_context("spec-cpu", rest)
+
+
+def test_a_command_that_does_not_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in (["train", "--target", "big.gguf", "--out", "h", "--weeks", "2"], ["train"]):
+        with pytest.raises(Exception, match=r"(?i)no such option|missing"):
+            run(wrong, monkeypatch)
+    with pytest.raises(AssertionError):
+        run(["run", "--no-such-option", "why?"], monkeypatch)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
+def test_python(block: Block) -> None:
+    exec(compile(block.text, block.where, "exec"), {"__name__": "__main__"})
