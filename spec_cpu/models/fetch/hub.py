@@ -35,7 +35,6 @@ _ADVICE = {
     "HFValidationError": "{repo} cannot be the name of a repository on the hub",
 }
 _UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}
-_ANSWERED = {"HfHubHTTPError", "FileMetadataError"}
 _UNAUTHORIZED = (401, 403)
 _WITHOUT = (
     "Models with the source 'wheel' (spec-cpu models list) and paths of GGUF files work without it"
@@ -194,13 +193,18 @@ def _unreachable(error: Exception, repo: str, file: str) -> str:
             f"unset it. {_WITHOUT}"
         )
     endpoint = os.environ.get("HF_ENDPOINT", constants.ENDPOINT)
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    answered = kinds & _ANSWERED and not kinds & _UNREACHABLE
-    what = "fetch" if answered else "reach the hub to fetch"
+    what = "fetch" if _answered(error) else "reach the hub to fetch"
     return (
         f"cannot {what} {file} of {repo} from {endpoint}: {_first_line(error.__cause__ or error)}. "
         f"Check the network, the proxy and HF_ENDPOINT. {_WITHOUT}"
     )
+
+
+def _answered(error: Exception) -> bool:
+    """Did some server answer, if not with the file?"""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    answer = getattr(error, "response", None) is not None or "FileMetadataError" in kinds
+    return answer and not kinds & _UNREACHABLE
 
 
 def _first_line(error: BaseException) -> str:

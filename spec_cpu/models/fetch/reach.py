@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import TypeVar, cast
 
-PATIENCE = 4.0
+PATIENCE = 3.5
 """Seconds until a server that does not answer counts as out of reach."""
 
 T = TypeVar("T")
