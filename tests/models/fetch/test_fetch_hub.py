@@ -218,7 +218,8 @@ class TestAnUnreachableHub:
     ) -> None:
         monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", "0.2")
         port = listener.getsockname()[1]
-        assert "no answer within 0.2 s" in self.told(monkeypatch, f"http://127.0.0.1:{port}")
+        line = self.told(monkeypatch, f"http://127.0.0.1:{port}")
+        assert "no answer within 0.2 seconds" in line or "timed out" in line  # its client's own
 
     def test_a_hub_that_hangs_up(
         self, monkeypatch: pytest.MonkeyPatch, listener: socket.socket
