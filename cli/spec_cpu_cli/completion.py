@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from glob import escape, glob
 
 from spec_cpu import defaults
-from spec_cpu.choice import NO_DRAFT
 from spec_cpu.errors import CatalogError
 from spec_cpu.models.catalog import Catalog, load_catalog
+from spec_cpu.pairing import NO_DRAFT
 
 Offer = tuple[str, str]
 """A word, and what it means."""

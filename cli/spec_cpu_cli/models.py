@@ -231,7 +231,7 @@ def _hub_table(models: Iterable[Model]) -> Table:
     table.columns[0].no_wrap = True
     table.add_column("size", justify="right", no_wrap=True)
     for model in models:
-        table.add_row(model.name, _size(_bytes(model)))
+        table.add_row(model.name, size_text(_bytes(model)))
     return table
 
 

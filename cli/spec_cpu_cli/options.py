@@ -108,8 +108,8 @@ class ModelOptions:
         typer.Option(
             "--target",
             "-m",
-            autocompletion=completion.targets,
             "-hf",
+            autocompletion=completion.targets,
             metavar="MODEL",
             help="The model that answers: a GGUF file, a name (see spec-cpu models list), or "
             "OWNER/NAME or OWNER/NAME:QUANT on the hub.",
@@ -122,8 +122,8 @@ class ModelOptions:
         typer.Option(
             "--draft",
             "-d",
-            autocompletion=completion.drafts,
             "-md",
+            autocompletion=completion.drafts,
             metavar="MODEL",
             help="What guesses ahead: a small model of the same family; `ngram`: what the text "
             "said before; `ngram,MODEL`: both; `none`: nothing.",
