@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from spec_cpu.costs.suggest import Suggestion
     from spec_cpu.models.catalog import Catalog, Model, Pair
 
 app = typer.Typer(
-    help="Models by name, and from the hub: list, show, pull, path, rm.",
+    help="Models by name, and from the hub: list, suggest, show, pull, path, rm.",
     invoke_without_command=True,
     callback=help_alone,
 )
@@ -54,6 +55,49 @@ def list_models(as_json: Json = False) -> None:
     if others:
         console.print(_hub_table(others), "")
     console.print(f"Your own entries: {user_file()}", soft_wrap=True)
+
+
+@app.command()
+def suggest(
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="GB",
+            help="Memory that the models may take.",
+            show_default="what is free here",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say which pairs of models fit into this machine's memory, and how fast they would be.
+
+    Nothing is fetched: what is said follows from the sizes of the models and from how fast this
+    machine reads its memory. spec-cpu plan measures a pair that is here.
+    """
+    from spec_cpu.costs.suggest import suggestions
+
+    found = suggestions(None if memory is None else memory * 1e9)
+    if as_json:
+        _print_json(
+            [
+                {
+                    "pair": one.pair,
+                    "bytes": one.size,
+                    "memory_bytes": one.memory,
+                    "fits": one.fits,
+                    "tokens_per_second": 1 / one.step,
+                    "acceptance": asdict(one.plan.acceptance),
+                    "expected": [asdict(best) for best in one.plan.expected],
+                }
+                for one in found
+            ]
+        )
+        return
+    console = _console()
+    console.print(_suggestions_table(found), "", sep="\n")
+    for line in _advice(found):
+        console.print(line, soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -233,6 +277,37 @@ def _hub_table(models: Iterable[Model]) -> Table:
     for model in models:
         table.add_row(model.name, size_text(_bytes(model)))
     return table
+
+
+def _suggestions_table(found: Sequence[Suggestion]) -> Table:
+    from rich.table import Table
+
+    table = Table("pair", box=None, pad_edge=False)
+    for column in ("download", "memory", "alone", "with guessing ahead"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for one in found:
+        low, likely, high = (best.speedup / one.step for best in one.plan.expected)
+        expected = f"{likely:.1f} ({low:.1f} to {high:.1f}) tok/s"
+        row = (one.pair, size_text(one.size), size_text(one.memory), f"{1 / one.step:.1f} tok/s")
+        table.add_row(
+            *row, expected if one.fits else "does not fit", style=None if one.fits else "dim"
+        )
+    return table
+
+
+def _advice(found: Sequence[Suggestion]) -> Iterator[str]:
+    """What the numbers rest on, and the command for the first pair."""
+    if not found or not found[0].fits:
+        yield "No pair of the catalogue fits into this memory. A smaller model of your own may:"
+        yield "spec-cpu run --target FILE.gguf"
+        return
+    rates = found[0].plan.acceptance
+    yield (
+        f"Estimates from sizes, where {rates.low:.0%} to {rates.high:.0%} of the guesses are "
+        "accepted. More are where an answer repeats its prompt. Memory: while it loads."
+    )
+    yield "The largest that fits (spec-cpu plan --pair NAME measures it):"
+    yield f'spec-cpu run --pair {found[0].pair} "Why is the sky blue?"'
 
 
 def _pair_table(pairs: Iterable[Pair]) -> Table:

@@ -160,7 +160,7 @@ def _verdict(
         return (
             f"It depends on the text: it pays once {min(pays):.0%} of the drafted tokens are "
             f"accepted, and {acceptance.low:.0%} to {acceptance.high:.0%} are expected. With k "
-            "chosen in each step, as `run` does, little is lost where they are not."
+            "chosen in each step, as it is without -k, little is lost where they are not."
         )
     top = best[-1]
     gain = f"at {top.alpha:.0%} k = {top.k} would bring {top.speedup:.2f}x" if top.k else ""

@@ -20,7 +20,7 @@ from spec_cpu.errors import CatalogError, UsageError
 
 FILE_NAME = "models.toml"
 _PACKAGE = Path(__file__).parents[1]
-_SHIPPED = _PACKAGE / "heads" / "shipped"  # draft heads that come with the package
+SHIPPED_HEADS = _PACKAGE / "heads" / "shipped"  # draft heads that come with the package
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
@@ -313,7 +313,7 @@ def _file_source(table: _Table) -> FileSource:
 
 def _shipped_source(table: _Table) -> FileSource:
     table.allow("kind", "file")
-    return FileSource(_SHIPPED / table.text("file"))
+    return FileSource(SHIPPED_HEADS / table.text("file"))
 
 
 def _hub_source(table: _Table) -> HubSource:

@@ -210,7 +210,9 @@ def test_what_there_is_not_is_one_line(hub: Hub, name: str, files: list[str], pr
 
 def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     reach(monkeypatch, "http://127.0.0.1:1")
-    with pytest.raises(CatalogError, match=f"cannot fetch the list of files of {REPO}") as refused:
+    with pytest.raises(
+        CatalogError, match=f"cannot reach the hub to fetch the list of files of {REPO}"
+    ) as refused:
         resolve(REPO)
     assert "\n" not in str(refused.value)
 
