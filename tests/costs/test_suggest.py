@@ -45,10 +45,11 @@ def test_a_step_reads_the_model_once(target: int, share: float, speed: float, is
     assert costs.c >= share * 0.99
 
 
-def test_better_kernels_are_expected_to_bring_more() -> None:
-    by_set = {isa: suggestions(MANY, speed=3e10, isa=isa) for isa in SETS}
-    for one, pair in enumerate(by_set["avx2"]):
-        rates = [by_set[isa][one].plan.expected[1].speedup / by_set[isa][one].step for isa in SETS]
-        assert rates[0] == rates[1] <= rates[2] == rates[3]
-        assert rates[4] < rates[0]
-        assert pair.plan.acceptance.known is False
+def test_our_kernels_are_expected_to_be_faster_than_stock_ones() -> None:
+    stock, *ours = (suggestions(MANY, speed=3e10, isa=isa) for isa in reversed(SETS))
+    for found in ours:
+        for slow, fast in zip(stock, found, strict=True):
+            assert slow.step > fast.step
+            for low, high in zip(slow.plan.expected, fast.plan.expected, strict=True):
+                assert low.speedup / slow.step < high.speedup / fast.step
+            assert not fast.plan.acceptance.known
