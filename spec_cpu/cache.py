@@ -1,4 +1,4 @@
-"""The cache folder, and how several processes make files in it: one at a time, each in one step."""
+"""The folders of what is kept, and how processes make files there: one at a time, in one step."""
 
 from __future__ import annotations
 
@@ -15,15 +15,26 @@ from spec_cpu.progress import Progress
 
 def cache_dir() -> Path:
     """Where fetched models are kept: `SPEC_CPU_CACHE`, or the user's cache folder."""
-    chosen = os.environ.get("SPEC_CPU_CACHE")
-    if chosen:
-        try:
-            return Path(chosen).expanduser()
-        except RuntimeError:
-            raise UsageError(f"SPEC_CPU_CACHE is {chosen}, but there is no such user") from None
     from platformdirs import user_cache_path
 
-    return user_cache_path("spec-cpu")
+    return _chosen("SPEC_CPU_CACHE") or user_cache_path("spec-cpu")
+
+
+def data_dir() -> Path:
+    """Where what a person said is kept: `SPEC_CPU_DATA`, or the user's data folder."""
+    from platformdirs import user_data_path
+
+    return _chosen("SPEC_CPU_DATA") or user_data_path("spec-cpu")
+
+
+def _chosen(variable: str) -> Path | None:
+    chosen = os.environ.get(variable)
+    if not chosen:
+        return None
+    try:
+        return Path(chosen).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{variable} is {chosen}, but there is no such user") from None
 
 
 @contextmanager

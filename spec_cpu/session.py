@@ -12,7 +12,7 @@ from spec_cpu.answer.ending import Ending
 from spec_cpu.answer.generation import Generation
 from spec_cpu.answer.stats import Stats
 from spec_cpu.answer.steps import Finish, Step
-from spec_cpu.answer.transcript import Transcript
+from spec_cpu.answer.transcript import Transcript, cut_answer
 from spec_cpu.arguments import FLAG, FUNCTION, TEXT, WHOLE, check_stops, with_arguments_of
 from spec_cpu.costs.acceptance import Acceptance
 from spec_cpu.costs.costs import Costs
@@ -86,6 +86,7 @@ class Session:
         self.reset()
         self._turns = Turns(self._free)
         self._open: Transcript | None = None
+        self._latest: Transcript | None = None
         self._context = context
         self._memory = memory
         self._unsaved: Memory | None = None  # once there is something to save
@@ -165,7 +166,7 @@ class Session:
 
     def generate(
         self,
-        prompt: str,
+        prompt: str | None,
         *,
         max_tokens: int = defaults.MAX_TOKENS,
         raw: bool = False,
@@ -187,6 +188,8 @@ class Session:
 
         Args:
             prompt: the user's turn; with `raw` the text to go on with, outside any conversation.
+                None: go on with the conversation's last answer, where it was cut. Greedily it
+                becomes what it would have been.
             max_tokens: the most tokens that the answer may have.
             raw: no chat template.
             special: with `raw`: names of control tokens in the text are those tokens. In a
@@ -203,8 +206,8 @@ class Session:
                 the draws alone, and drafts are those that pay best now.
 
         Raises:
-            UsageError: an empty prompt, an argument of a wrong type or out of range, or a session
-                that was closed.
+            UsageError: an empty prompt, an argument of a wrong type or out of range, no answer to
+                go on with, or a session that was closed.
             BusyError: another thread has an answer under way.
             ContextError: the prompt does not fit.
         """
@@ -240,7 +243,7 @@ class Session:
         self._settle()
         try:
             with self._turns.use(this):
-                tokens, ending = self._begin(asked)
+                tokens, ending, answer = self._begin(asked)
             yield None
             with self._turns.use(this):
                 counted = (self.stats, self.total)
@@ -248,19 +251,17 @@ class Session:
                 sources = generation.participants.useful(asked.k)
                 generation.read(tokens, sources, counted, progress)
                 self._unsaved = self._memory
-                stream = ending.stream()
                 coming = generation.steps(
-                    asked, tokens, sources, ending, stream, self.seed, counted, progress
+                    asked, tokens, sources, ending, answer.stream, self.seed, counted, progress
                 )
-                before = None if asked.raw else self.messages
-                answer = self._open = Transcript(before, asked.prompt, stream)
+                self._open = answer
             while True:
                 with self._turns.use(this):
                     step = next(coming, None)
                     if step is None:
                         return
                     self._count(step)
-                    answer.say(step.text)
+                    answer.take(step.tokens, step.text)
                 yield step
         except LogitsError as error:
             raise ModelError(f"{self.target.path.name}: {error}") from None
@@ -271,18 +272,29 @@ class Session:
                         generation.participants.remember(self.stats)
                     self._settle()
 
-    def _begin(self, asked: Asked) -> tuple[list[int], Ending]:
-        """Begin an answer: the tokens of its prompt, and what will end it."""
-        rendered = self._rendered(asked.prompt, raw=asked.raw, special=asked.special)
+    def _begin(self, asked: Asked) -> tuple[list[int], Ending, Transcript]:
+        """Begin an answer: the tokens to go on from, what will end it, and where it is written."""
+        messages = None if asked.raw else self.messages
+        before: Sequence[Message] | None = messages
+        cut, prompt = None, asked.prompt
+        if prompt is None:
+            cut = cut_answer(self.messages, self._latest)
+            before, prompt = cut.before, cut.prompt
+        rendered = self._rendered(before, prompt, special=asked.special)
         stops = [*rendered.stops, *asked.stops]
         ending = Ending(self.target.vocab, stops, ignore_eos=asked.ignore_eos)
+        tokens = rendered.tokens
+        if cut is not None:
+            tokens = [*tokens, *cut.read(self.target.vocab, ending.tokens)]
+            self._check_room(tokens)
+        answer = Transcript(messages, prompt, ending.stream(), cut)
         for notice in ending.out_of_reach(asked.sampling):
             self._notify(notice)
         self.finish, self.stats, self.held_back = "interrupted", Stats(), ""
         self.seed = secrets.randbits(32) if asked.seed is None else asked.seed
         self.exact = asked.exact
         self._generation.choose(asked.sampling, repeatable=asked.repeats)
-        return rendered.tokens, ending
+        return tokens, ending, answer
 
     def _count(self, step: Step) -> None:
         self.finish = step.finish or self.finish
@@ -294,6 +306,7 @@ class Session:
         answer, self._open = self._open, None
         if answer is not None:
             self.held_back = answer.break_off()
+            self._latest = answer
 
     def render(self, prompt: str, *, raw: bool = False, special: bool = True) -> Rendered:
         """`prompt`, the next turn of the conversation, as the target reads it.
@@ -309,18 +322,22 @@ class Session:
         TEXT.check(prompt=prompt)
         FLAG.check(raw=raw, special=special)
         with self._turns.use():
-            return self._rendered(prompt, raw=raw, special=special)
+            return self._rendered(None if raw else self.messages, prompt, special=special)
 
-    def _rendered(self, prompt: str, *, raw: bool, special: bool) -> Rendered:
-        before = None if raw else self.messages
+    def _rendered(
+        self, before: Sequence[Message] | None, prompt: str, *, special: bool
+    ) -> Rendered:
         rendered = render(self.target, before, prompt, special=special)
         self._notify(rendered.notice)
-        if len(rendered.tokens) >= self.n_ctx:
+        self._check_room(rendered.tokens)
+        return rendered
+
+    def _check_room(self, tokens: Sequence[int]) -> None:
+        if len(tokens) >= self.n_ctx:
             raise ContextError(
-                f"the prompt has {len(rendered.tokens):,} tokens, but the context holds "
+                f"the prompt has {len(tokens):,} tokens, but the context holds "
                 f"{self.n_ctx:,} with the answer: shorten it, or raise `ctx`"
             )
-        return rendered
 
     def _notify(self, notice: str | None) -> None:
         if notice and notice not in self.notices:

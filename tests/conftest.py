@@ -84,6 +84,7 @@ def own_cache(
     """A cache of the test's own: it holds nothing but compiled kernels, those of all tests."""
     folder = _empty_cache(tmp_path_factory, kernels_folder)
     monkeypatch.setenv("SPEC_CPU_CACHE", folder)
+    monkeypatch.setenv("SPEC_CPU_DATA", f"{folder}-data")
     return Path(folder)
 
 

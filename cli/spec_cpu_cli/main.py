@@ -20,6 +20,7 @@ from spec_cpu_cli import (
     config,
     demo,
     kernels,
+    logs,
     memory,
     models,
     plan,
@@ -54,6 +55,7 @@ app.command()(train.train)
 app.add_typer(models.app, name="models")
 app.add_typer(kernels.app, name="kernels")
 app.add_typer(memory.app, name="memory")
+app.add_typer(logs.app, name="logs")
 app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 for group in (app, *(one.typer_instance for one in app.registered_groups)):

@@ -13,6 +13,7 @@ import typer
 from spec_cpu.arguments import check_stops
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.keeping import KeepOptions, record, settings_of
 from spec_cpu_cli.signature import with_options
 
 
@@ -84,6 +85,7 @@ def run(
     models: opt.ModelOptions,
     drafting: opt.DraftOptions,
     sampling: opt.SamplingOptions,
+    keeping: KeepOptions,
 ) -> None:
     """Answer one prompt, faster, by guessing ahead with a small model.
 
@@ -99,9 +101,14 @@ def run(
         raise UsageError("--system needs the chat template: leave out --raw")
     if no_special and not raw:
         raise UsageError("--no-special is for --raw: in a conversation nobody's text is special")
+    if raw and (keeping.log or keeping.go_on):
+        raise UsageError("--raw is no conversation: leave it out to keep one or to go on with it")
     stops, quiet = check_stops(answer.stop), models.quiet
-    choice, params = models.choice, sampling.params
+    params = sampling.params
     question = read_prompt(chosen_prompt(prompt, text, escape=escape), file or [])
+    kept = keeping.begin()
+    models = kept.with_models(models) if kept else models
+    choice = models.choice
     session = opt.open_session(
         choice,
         models,
@@ -122,6 +129,8 @@ def run(
         ignore_eos=answer.ignore_eos,
     )
     with session:
+        if kept:
+            kept.resume(session, answer.system)
         said = 0 if quiet else say(session)
         written = stream_answer(
             session,
@@ -139,6 +148,9 @@ def run(
                 session.stats, session.why_plain, session.shape, exact=session.exact
             )
             print_summary(lines)
+        if kept and written:
+            settings = settings_of(answer, sampling)
+            kept.keep(record(session, choice, settings, session.finish))
         said = len(session.notices)
         session.close()
         if not quiet:

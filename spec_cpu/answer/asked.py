@@ -31,7 +31,7 @@ class Asked:
         UsageError: one of a wrong type or out of range.
     """
 
-    prompt: str
+    prompt: str | None
     max_tokens: int
     raw: bool
     special: bool
@@ -45,10 +45,13 @@ class Asked:
     progress: Progress | None
 
     def __post_init__(self) -> None:
-        check_prompt(self.prompt)
+        if self.prompt is not None:
+            check_prompt(self.prompt)
         WHOLE.check(max_tokens=self.max_tokens)
         FLAG.check(raw=self.raw, special=self.special, ignore_eos=self.ignore_eos)
         FLAG.check(repeatable=self.repeatable)
+        if self.prompt is None and self.raw:
+            raise UsageError("only an answer of the conversation can go on: leave out `raw`")
         SAMPLING.check(sampling=self.sampling)
         FUNCTION.check(optional=True, progress=self.progress)
         check_drafted(self.k)

@@ -43,7 +43,7 @@ def render(
         UsageError: an empty prompt, or turns that are none.
     """
     check_prompt(prompt)
-    _check_turns(before)
+    check_turns(before)
     vocab = target.vocab
     if before is None:
         rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))
@@ -57,7 +57,7 @@ def render(
     return rendered
 
 
-def _check_turns(turns: object) -> None:
+def check_turns(turns: object) -> None:
     """Raise UsageError unless these are turns, or None: people change `Session.messages`."""
     if turns is None:
         return

@@ -1,0 +1,69 @@
+"""The command itself: from its options to a conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spec_cpu.arguments import check_stops
+from spec_cpu_cli import options as opt
+from spec_cpu_cli.keeping import KeepOptions
+from spec_cpu_cli.signature import with_options
+
+if TYPE_CHECKING:
+    from spec_cpu.pairing import ModelChoice
+
+
+@with_options
+def chat(
+    markdown: Annotated[
+        bool,
+        typer.Option(
+            "--markdown",
+            help="On a terminal, show answers as formatted text, a paragraph at a time.",
+            rich_help_panel="Output",
+        ),
+    ] = False,
+    no_history: Annotated[
+        bool,
+        typer.Option(
+            "--no-history",
+            help="Neither read nor keep what you typed in earlier conversations. It is kept in a "
+            "private file, up to 1,000 messages.",
+        ),
+    ] = False,
+    *,
+    answer: opt.AnswerOptions,
+    models: opt.ModelOptions,
+    drafting: opt.DraftOptions,
+    sampling: opt.SamplingOptions,
+    keeping: KeepOptions,
+) -> None:
+    """Talk with a model.
+
+    /help shows the commands. Alt-Enter begins a new line, Ctrl-C stops an answer, Ctrl-D leaves.
+    """
+    from spec_cpu_cli.chat.loop import talk
+    from spec_cpu_cli.chat.state import Chat
+
+    check_stops(answer.stop)
+    kept = keeping.begin()
+    models = kept.with_models(models) if kept else models
+    state = Chat(
+        answer=answer,
+        models=models,
+        drafting=drafting,
+        sampling=sampling,
+        memory=_memory(answer.memory, models.choice, sampling.seed),
+        markdown=markdown,
+        kept=kept,
+    )
+    talk(state, history=not no_history)
+
+
+def _memory(memory: str | None, choice: ModelChoice, seed: int | None) -> str:
+    """The memory that is asked for, or the default: a seed alone says what is answered."""
+    if memory is not None:
+        return memory
+    return opt.MEMORY_ON if choice.drafts.ngram and seed is None else opt.MEMORY_OFF

@@ -1,0 +1,87 @@
+"""The commands of a chat, each an entry of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from spec_cpu_cli.chat import files, settings, shown, turns
+from spec_cpu_cli.chat.state import Chat
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: as it is typed after the `/`.
+        argument: what may be written after it, as the help shows it.
+        help: one line.
+        run: carries it out, given what was written after it. Raises SpecCpuError.
+        completes: its argument: `files`, or words that may stand there.
+    """
+
+    name: str
+    argument: str
+    help: str
+    run: Callable[[Chat, str], None]
+    completes: Literal["files"] | Callable[[Chat], Iterable[str]] | None = None
+
+
+def _help(_chat: Chat, _argument: str) -> None:
+    shown.print_columns((f"/{one.name} {one.argument}", one.help) for one in TABLE)
+    shown.print_columns(_KEYS)
+
+
+def _exit(chat: Chat, _argument: str) -> None:
+    chat.left = True
+
+
+_KEYS = (
+    ("Alt-Enter", 'Begin a new line; a line """ begins and ends a text of several.'),
+    ("Tab", "Complete a command or the name of a file."),
+    ("Ctrl-X Ctrl-E", "Write the message in your editor ($EDITOR)."),
+    ("Ctrl-C", "Stop an answer, or clear the line."),
+    ("Ctrl-D", "Leave, as exit and quit do."),
+    ("//...", "Send a message that begins with /."),
+)
+
+TABLE = (
+    Command("help", "", "Show this.", _help),
+    Command("retry", "", "Answer the last message again, in other words.", turns.retry),
+    Command("continue", "", "Go on with an answer that was cut.", turns.go_on),
+    Command("undo", "", "Take the last message and its answer back.", turns.undo),
+    Command("edit", "[TEXT]", "Change the last message, and have it answered anew.", turns.edit),
+    Command("reset", "", "Begin a new conversation.", turns.reset),
+    Command("drop", "[N]", "Forget the oldest question and answer, or N of them.", turns.drop),
+    Command("system", "[TEXT|none]", "Show or change the system prompt.", settings.system),
+    Command(
+        "set",
+        "[NAME VALUE]",
+        "Show all settings of answers, or change one: /set temp 0.2",
+        settings.change,
+        settings.names,
+    ),
+    Command(
+        "draft",
+        "[NAME|none|auto]",
+        "Show or choose what guesses ahead: a file, ngram, nothing, or what was chosen at first.",
+        settings.draft,
+        settings.drafts,
+    ),
+    Command("file", "PATH", "Add a file's text to your next message.", files.attach, "files"),
+    Command("load", "FILE", "Go on with a saved conversation.", files.load, "files"),
+    Command(
+        "save",
+        "FILE",
+        "Save the conversation with its model and settings; as text if FILE ends with .md.",
+        files.save,
+        "files",
+    ),
+    Command("tokens", "", "Show how much of the context is used.", shown.tokens),
+    Command("stats", "", "Show everything that was measured of the last answer.", shown.stats),
+    Command("exit", "", "Leave.", _exit),
+    Command("quit", "", "Leave.", _exit),
+)
+COMMANDS = {command.name: command for command in TABLE}

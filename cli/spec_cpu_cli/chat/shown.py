@@ -1,0 +1,68 @@
+"""What chat shows of an answer, and of the conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from spec_cpu.answer.stats import Stats
+from spec_cpu.errors import UsageError
+from spec_cpu_cli.answer import print_summary
+from spec_cpu_cli.chat.notes import note
+from spec_cpu_cli.report import summary
+
+if TYPE_CHECKING:
+    from spec_cpu_cli.chat.state import Chat
+
+
+def stats(chat: Chat, _argument: str) -> None:
+    """Show everything that was measured of the last answer."""
+    session = chat.session
+    if not session.stats.cycles:
+        raise UsageError("nothing was answered yet")
+    print_summary(summary(session.stats, session.why_plain, session.shape, exact=session.exact))
+
+
+def tokens(chat: Chat, _argument: str) -> None:
+    """Show how much of the context the conversation takes, as the model reads it."""
+    session = chat.session
+    if not session.messages:
+        note(f"0 of {session.n_ctx:,} tokens of the context are used")
+        return
+    # The shortest message that may follow: all but itself is used by what was said before.
+    used = len(session.render(".").tokens) - 1
+    note(
+        f"{used:,} of {session.n_ctx:,} tokens of the context are used; "
+        f"{session.n_ctx - used:,} are left for your next message and its answer"
+    )
+
+
+def speed_line(stats: Stats) -> str:
+    """One line on how quick an answer was."""
+    speed = stats.tokens_per_second
+    return f"{stats.tokens} tokens" + ("" if speed is None else f", {speed:.1f} a second")
+
+
+def print_markdown(text: str) -> None:
+    """Print `text`, which is Markdown, formatted for the terminal."""
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+def print_columns(rows: Iterable[tuple[str, str]]) -> None:
+    """Print two columns to standard error; on a terminal lines are broken at spaces."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for left, right in rows:
+        table.add_row(left, right)
+    console = Console(stderr=True, markup=False, highlight=False)
+    with console.capture() as printed:
+        console.print(table)
+    for line in printed.get().splitlines():
+        note(line.rstrip())

@@ -1,0 +1,200 @@
+"""A conversation at the terminal: its session, its settings, what comes with the next message."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from spec_cpu.conversations.edit import system_prompt
+from spec_cpu.errors import ContextError, SpecCpuError
+from spec_cpu_cli import options as opt
+from spec_cpu_cli.answer import say, stream_answer
+from spec_cpu_cli.chat.notes import complain, dim_note, note
+from spec_cpu_cli.chat.shown import print_markdown, speed_line
+from spec_cpu_cli.keeping import Kept, record, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from spec_cpu.answer.steps import Finish, Step
+    from spec_cpu.conversations.record import Conversation
+    from spec_cpu.progress import Progress
+    from spec_cpu.session import Session
+
+
+@dataclass(slots=True)
+class Attachment:
+    """A file whose text goes with the next message."""
+
+    name: str
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Chat:
+    """All that commands act upon.
+
+    Attributes:
+        answer, models, drafting, sampling, memory: the options, as commands left them.
+        markdown: show answers as formatted text.
+        kept: where the conversation is kept, if it is.
+        plain: draft nothing, whatever was loaded.
+        attachments: go with the next message.
+        unsent: a message that could not be answered.
+        editing: the last message, while a person changes it.
+        finish: how the last answer ended; None where that is not known.
+        left: is it over?
+    """
+
+    answer: opt.AnswerOptions
+    models: opt.ModelOptions
+    drafting: opt.DraftOptions
+    sampling: opt.SamplingOptions
+    memory: str
+    markdown: bool
+    kept: Kept | None
+    plain: bool = False
+    attachments: list[Attachment] = field(default_factory=list)
+    unsent: str | None = None
+    editing: str | None = None
+    finish: Finish | None = None
+    left: bool = False
+    _session: Session | None = None
+    _noticed: int = 0
+
+    @property
+    def session(self) -> Session:
+        """The session; loaded by `load`."""
+        assert self._session is not None
+        return self._session
+
+    @property
+    def quiet(self) -> bool:
+        return self.models.quiet
+
+    def load(self) -> None:
+        """Load the models of the options. A conversation that is under way goes on with them."""
+        before = self._session
+        if before is not None:
+            before.close()
+            self.tell(before)  # of the memory, which was written now
+        self._session = opt.open_session(
+            self.models.choice,
+            self.models,
+            self.drafting,
+            self.sampling.params,
+            seed=self.sampling.seed,
+            system=self.answer.system,
+            memory=self.memory,
+        )
+        if before is not None:
+            self._session.messages[:] = before.messages
+        elif self.kept:
+            self.finish = self.kept.resume(self._session, self.answer.system)
+            self.set_system(system_prompt(self._session.messages))
+        self._noticed = 0
+        self.tell(self._session)
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._session is not None:
+            self._session.close()
+            self.tell(self._session)
+
+    def tell(self, session: Session) -> None:
+        """Show the notices of `session` that are new."""
+        if not self.quiet:
+            self._noticed = say(session, self._noticed)
+
+    def set_system(self, text: str | None) -> None:
+        """Let conversations to come begin with the system prompt `text`, or with none."""
+        self.answer = replace(self.answer, system=text)
+
+    def send(self, text: str, *, seed: int | None = None) -> bool:
+        """Answer `text`, with what comes with it; is there an answer?
+
+        Args:
+            seed: of this answer alone.
+        """
+        whole = "\n\n".join([text, *(one.text for one in self.attachments)])
+        answered = self._reply(whole, seed)
+        self.unsent = None if answered else whole
+        self.attachments.clear()
+        return answered
+
+    def go_on(self) -> bool:
+        """Go on with the last answer; was there more?"""
+        return self._reply(None, None)
+
+    def _reply(self, text: str | None, seed: int | None) -> bool:
+        session = self.session
+
+        def generate(progress: Progress) -> Generator[Step, None, None]:
+            return session.generate(
+                text,
+                max_tokens=self.answer.max_tokens,
+                stop=self.answer.stop,
+                ignore_eos=self.answer.ignore_eos,
+                sampling=self.sampling.params,
+                k=0 if self.plain else None,
+                seed=self.sampling.seed if seed is None else seed,
+                progress=progress,
+            )
+
+        formatted = self.markdown and sys.stdout.isatty()
+        try:
+            said = stream_answer(
+                session,
+                generate,
+                stream=not formatted,
+                quiet=self.quiet,
+                color=self.answer.color,
+            )
+        except SpecCpuError as error:
+            complain(error)
+            if isinstance(error, ContextError) and not self.quiet:
+                note(self._how_to_make_room("/retry" if text else "/continue"))
+            return False
+        finally:
+            self.tell(session)
+        if formatted:
+            print_markdown(said)
+        if not said:
+            note("there is no answer: the model said nothing")
+            return False
+        self.finish = session.finish
+        self.keep()
+        if not self.quiet:
+            self._say_how_it_went()
+        return True
+
+    def _say_how_it_went(self) -> None:
+        dim_note(speed_line(self.session.stats))
+        if self.finish == "length":
+            note(f"cut at {self.answer.max_tokens:,} tokens (/set max-tokens): /continue goes on")
+        elif self.finish == "context":
+            room = self._how_to_make_room("/continue")
+            note(f"the context of {self.session.n_ctx:,} tokens is full: {room}")
+        elif self.finish == "interrupted":
+            note("stopped: /continue goes on")
+
+    def _how_to_make_room(self, then: str) -> str:
+        asked = sum(turn["role"] == "user" for turn in self.session.messages)
+        if asked > (then == "/continue"):
+            return f"/drop forgets the oldest question and answer, then {then} goes on"
+        return "/reset begins anew"
+
+    def keep(self) -> None:
+        """Keep the conversation in the log, if it is to be."""
+        if self.kept is None:
+            return
+        try:
+            self.kept.keep(self.record())
+        except SpecCpuError as error:
+            complain(error)
+
+    def record(self) -> Conversation:
+        """The conversation as it is kept."""
+        settings = settings_of(self.answer, self.sampling)
+        return record(self.session, self.models.choice, settings, self.finish)

@@ -1,0 +1,107 @@
+"""`spec-cpu logs`: conversations that were kept with --log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from spec_cpu_cli import options as opt
+
+if TYPE_CHECKING:
+    from spec_cpu.conversations.log import Logged
+
+app = typer.Typer(
+    help="Conversations that were kept with --log: list, show, clear.",
+    invoke_without_command=True,
+    callback=opt.help_alone,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_SHOWN = 60  # characters of a question in a list
+
+
+@app.command("list")
+def list_(
+    query: Annotated[
+        str | None,
+        typer.Option(
+            "--query",
+            "-q",
+            help="Only conversations in which this was said.",
+            show_default="all of them",
+        ),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", "-n", min=1, help="How many to list, the latest first.")
+    ] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List the latest conversations, or those in which something was said."""
+    from spec_cpu.conversations.log import Log
+
+    with Log() as log:
+        found = log.find(query, most)
+        if as_json:
+            print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
+        elif not found:
+            said = "" if query is None else " in which that was said"
+            print(f"there is no conversation{said} in {log.path}: --log of run and chat keeps them")
+        else:
+            for one in found:
+                print(_line(one))
+
+
+@app.command()
+def show(
+    number: Annotated[
+        int | None, typer.Argument(help="Its number in the list.", show_default="the latest")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a conversation."""
+    from spec_cpu.conversations.log import Log
+    from spec_cpu.errors import UsageError
+
+    with Log() as log:
+        found = log.latest() if number is None else log.read(number)
+    if found is None:
+        raise UsageError("there is no conversation yet: --log of run and chat keeps them")
+    if as_json:
+        print(json.dumps(_as_json(found), ensure_ascii=False))
+    else:
+        print(found.conversation.as_text(), end="")
+
+
+@app.command()
+def path() -> None:
+    """Print where they are kept."""
+    from spec_cpu.conversations.log import log_file
+
+    print(log_file())
+
+
+@app.command()
+def clear() -> None:
+    """Remove them all: nothing of what was said is kept."""
+    from spec_cpu.conversations.log import Log
+
+    with Log() as log:
+        print(f"removed {log.clear()} conversations from {log.path}")
+
+
+def _line(one: Logged) -> str:
+    messages = one.conversation.messages
+    asked = [turn["content"] for turn in messages if turn["role"] == "user"]
+    first = " ".join(asked[0].split()) if asked else ""
+    shown = first if len(first) <= _SHOWN else f"{first[: _SHOWN - 3]}..."
+    when = datetime.fromisoformat(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
+    return f"{one.number:4}  {when}  {len(asked):3} asked  {one.conversation.models.name}  {shown}"
+
+
+def _as_json(one: Logged) -> dict[str, Any]:
+    record = asdict(one)
+    return {**record.pop("conversation"), **record}
