@@ -110,8 +110,10 @@ def draft(chat: Chat, argument: str) -> None:
         chat.plain = True
     elif argument:
         _load_draft(chat, None if argument == _AUTO else argument)
-    sources = " and ".join(source.name for source in chat.session.sources)
-    note(f"guessing ahead: {NO_DRAFT if chat.plain or not sources else sources}")
+    names = " and ".join(
+        source.model.path.name if source.model else source.name for source in chat.session.sources
+    )
+    note(f"guessing ahead: {NO_DRAFT if chat.plain or not names else names}")
 
 
 def _load_draft(chat: Chat, name: str | None) -> None:
