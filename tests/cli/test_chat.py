@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 ON = ["--logit-bias", "2=-inf"]  # without the token that ends an answer
 SHORT = [*ON, "--seed", "1", "-n", "20", "--logit-bias", "98=-inf"]  # nor newlines
+PROMPT = r"\x1b\[\?2004h"  # a paste is to be marked as one: a message is waited for
 ENDLESS = [*ON, "--seed", "1", "-n", "60000", "-c", "65536"]
 
 
@@ -146,16 +147,16 @@ def test_a_full_context_is_said_to_be_full(program: Program, readable: Models) -
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(program: Program, readable: Models) -> None:
     terminal = program.on_terminal("chat", *readable.pair, *ENDLESS)
-    at = terminal.wait_for("> ")
+    at = terminal.wait_for(PROMPT)
     terminal.type("hi\r")
     at = terminal.wait_for(r" \d\d+ tokens", after=at)
     terminal.type("\x03")
-    at = terminal.wait_for("> ", after=at)  # asks for the next turn
+    at = terminal.wait_for(PROMPT, after=at)  # asks for the next turn
     assert terminal.child.poll() is None
     terminal.type("and then?\r")
     at = terminal.wait_for(r" \d\d+ tokens", after=at)  # answers it
     terminal.type("\x03")
-    at = terminal.wait_for("> ", after=at)
+    at = terminal.wait_for(PROMPT, after=at)
     terminal.type("/save said.md\r")
     at = terminal.wait_for("saved 4 turns", after=at)
     terminal.type("/exit\r")
@@ -170,15 +171,15 @@ def test_ctrl_c_at_the_prompt_does_not_leave_and_ctrl_d_does(
     program: Program, readable: Models
 ) -> None:
     terminal = program.on_terminal("chat", *readable.pair, *SHORT)
-    at = terminal.wait_for("> ")
+    at = terminal.wait_for(PROMPT)
     terminal.type("half a question")
     terminal.wait_for("half a question", after=at)
     terminal.type("\x03")
     at = terminal.wait_for("/exit or Ctrl-D", after=at)
-    at = terminal.wait_for("> ", after=at)
+    at = terminal.wait_for(PROMPT, after=at)
     terminal.type("/stats\r")
     at = terminal.wait_for("nothing was answered yet", after=at)
-    at = terminal.wait_for("> ", after=at)
+    at = terminal.wait_for(PROMPT, after=at)
     terminal.type("\x04")
     assert terminal.finish().code == 0
     assert b"Traceback" not in terminal.shown
