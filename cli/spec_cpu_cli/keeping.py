@@ -10,8 +10,8 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import expanded
-from spec_cpu.pairing import NO_DRAFT, ModelChoice
 from spec_cpu.errors import UsageError
+from spec_cpu.pairing import NO_DRAFT, ModelChoice
 from spec_cpu_cli.options import AnswerOptions, ModelOptions, SamplingOptions
 
 if TYPE_CHECKING:

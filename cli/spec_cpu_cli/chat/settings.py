@@ -7,10 +7,10 @@ from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
 from spec_cpu.arguments import check_seed
-from spec_cpu.pairing import NO_DRAFT
 from spec_cpu.conversations.edit import set_system_prompt
 from spec_cpu.defaults import NGRAM
 from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu.pairing import NO_DRAFT
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.chat import shown
 from spec_cpu_cli.chat.notes import note
