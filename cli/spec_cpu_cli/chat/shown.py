@@ -43,14 +43,6 @@ def speed_line(stats: Stats) -> str:
     return f"{stats.tokens} tokens" + ("" if speed is None else f", {speed:.1f} a second")
 
 
-def print_markdown(text: str) -> None:
-    """Print `text`, which is Markdown, formatted for the terminal."""
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    Console().print(Markdown(text))
-
-
 def print_columns(rows: Iterable[tuple[str, str]]) -> None:
     """Print two columns to standard error; on a terminal lines are broken at spaces."""
     from rich.console import Console

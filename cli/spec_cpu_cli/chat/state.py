@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,9 @@ from spec_cpu.conversations.edit import system_prompt
 from spec_cpu.errors import ContextError, SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.answer import say, stream_answer
+from spec_cpu_cli.chat.markdown import MarkdownView
 from spec_cpu_cli.chat.notes import complain, dim_note, note
-from spec_cpu_cli.chat.shown import print_markdown, speed_line
+from spec_cpu_cli.chat.shown import speed_line
 from spec_cpu_cli.keeping import Kept, record, settings_of
 
 if TYPE_CHECKING:
@@ -129,9 +131,10 @@ class Chat:
 
     def _reply(self, text: str | None, seed: int | None) -> bool:
         session = self.session
+        view = MarkdownView() if self.markdown and sys.stdout.isatty() else None
 
         def generate(progress: Progress) -> Generator[Step, None, None]:
-            return session.generate(
+            steps = session.generate(
                 text,
                 max_tokens=self.answer.max_tokens,
                 stop=self.answer.stop,
@@ -141,13 +144,13 @@ class Chat:
                 seed=self.sampling.seed if seed is None else seed,
                 progress=progress,
             )
+            return _viewed(steps, view) if view else steps
 
-        formatted = self.markdown and sys.stdout.isatty()
         try:
             said = stream_answer(
                 session,
                 generate,
-                stream=not formatted,
+                stream=view is None,
                 quiet=self.quiet,
                 color=self.answer.color,
             )
@@ -158,8 +161,9 @@ class Chat:
             return False
         finally:
             self.tell(session)
-        if formatted:
-            print_markdown(said)
+        if view:
+            view.push(session.held_back)
+            view.finish()
         if not said:
             note("there is no answer: the model said nothing")
             return False
@@ -198,3 +202,11 @@ class Chat:
         """The conversation as it is kept."""
         settings = settings_of(self.answer, self.sampling)
         return record(self.session, self.models.choice, settings, self.finish)
+
+
+def _viewed(steps: Generator[Step, None, None], view: MarkdownView) -> Generator[Step, None, None]:
+    """`steps`, whose text is shown by `view`."""
+    with closing(steps):
+        for step in steps:
+            view.push(step.text)
+            yield step

@@ -1,0 +1,52 @@
+"""Answers as formatted text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spec_cpu_cli.chat.markdown import MarkdownView, complete_blocks
+
+TEXT = (
+    "# Rain\n\nIt *falls*.\n\n1. up\n\n   with heat\n2. down\n\n"
+    "```python\nx = 1\n\ny = 2\n```\n\nAnd so on.\n"
+)
+BLOCKS = [
+    "# Rain\n\n",
+    "It *falls*.\n\n",
+    "1. up\n\n   with heat\n2. down\n\n",
+    "```python\nx = 1\n\ny = 2\n```\n\n",
+]
+
+
+def test_blocks_end_where_nothing_more_can_belong_to_them() -> None:
+    ends = {complete_blocks(TEXT[:n]) for n in range(len(TEXT) + 1)}
+    expected = [len("".join(BLOCKS[:n])) for n in range(len(BLOCKS) + 1)]
+    assert sorted(ends) == expected
+
+
+@given(st.text(st.sampled_from("ab `~\n-1. "), max_size=60), st.data())
+def test_a_block_that_is_complete_stays_so(text: str, data: st.DataObject) -> None:
+    """Law: what was printed is never revised by what follows."""
+    at = data.draw(st.integers(0, len(text)))
+    assert complete_blocks(text[:at]) <= complete_blocks(text) <= len(text)
+
+
+@pytest.mark.parametrize("size", [1, 7, len(TEXT)])
+def test_the_same_is_shown_however_it_comes(capsys: pytest.CaptureFixture[str], size: int) -> None:
+    view = MarkdownView()
+    for at in range(0, len(TEXT), size):
+        view.push(TEXT[at : at + size])
+    view.finish()
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    words = " ".join(" ".join(shown).split())
+    for part in ("Rain", "It falls.", "1 up", "with heat", "2 down", "x = 1", "And so on."):
+        assert part in words
+    assert "*" not in words
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    view = MarkdownView()
+    view.push("a\x1b[2Jb\x07")
+    view.finish()
+    assert "a␛[2Jb␇" in capsys.readouterr().out
