@@ -14,10 +14,13 @@ from spec_cpu_cli import llama_flags, settings
 from spec_cpu_cli.flags import with_flags
 
 MODEL, SAMPLING, DRAFTING = "Model", "Sampling", "Guessing ahead"
-OUTPUT, SELDOM = "Output", "Seldom needed"
+CONVERSATIONS, OUTPUT, SELDOM = "Conversations", "Output", "Seldom needed"
 _METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", Path: "FILE"}
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")  # within a paragraph
-PANELS = (None, MODEL, SAMPLING, DRAFTING, "Budget", "Data", "Measure more", OUTPUT, SELDOM)
+PANELS = (
+    *(None, MODEL, SAMPLING, DRAFTING, CONVERSATIONS),
+    *("Budget", "Data", "Measure more", OUTPUT, SELDOM),
+)
 
 
 class Command(TyperCommand):

@@ -12,6 +12,7 @@ from spec_cpu import defaults
 from spec_cpu.arguments import expanded
 from spec_cpu.errors import UsageError
 from spec_cpu.pairing import NO_DRAFT, ModelChoice
+from spec_cpu_cli.command import CONVERSATIONS
 from spec_cpu_cli.options import AnswerOptions, ModelOptions, SamplingOptions
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from spec_cpu.conversations.record import Conversation, HeldWith
     from spec_cpu.draft.names import Drafts
     from spec_cpu.session import Session
-
-_PANEL = "Conversations"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +31,17 @@ class KeepOptions:
         bool,
         typer.Option(
             "--log",
-            help="Keep the conversation in a private file: `spec-cpu logs` shows it.",
-            rich_help_panel=_PANEL,
+            help="Keep what is said in a private file: see spec-cpu logs.",
+            rich_help_panel=CONVERSATIONS,
         ),
     ] = False
     go_on: Annotated[
         bool,
         typer.Option(
             "--continue",
-            help="Go on with the latest conversation that was kept, with its model unless you name "
-            "another. Keeps what is said, too.",
-            rich_help_panel=_PANEL,
+            help="Go on with the conversation that was kept last, with its model unless another "
+            "is named; and keep it.",
+            rich_help_panel=CONVERSATIONS,
         ),
     ] = False
 

@@ -102,7 +102,7 @@ def run(
     if no_special and not raw:
         raise UsageError("--no-special is for --raw: in a conversation nobody's text is special")
     if raw and (keeping.log or keeping.go_on):
-        raise UsageError("--raw is no conversation: leave it out to keep one or to go on with it")
+        raise UsageError("--raw is no conversation, which could be kept or go on: leave it out")
     stops, quiet = check_stops(answer.stop), models.quiet
     params = sampling.params
     question = read_prompt(chosen_prompt(prompt, text, escape=escape), file or [])

@@ -23,7 +23,7 @@ from spec_cpu.errors import UsageError
 VARIABLE = "SPEC_CPU_CONFIG"
 _FILE_NAME = "config.toml"
 _PRESETS = "presets"
-_NO_SETTINGS = {"help", "version", "prompt", "file"}  # of one call alone
+_NO_SETTINGS = {"help", "version", "prompt", "file", "continue"}  # of one call alone
 _RANKS = {"COMMANDLINE": 3, "ENVIRONMENT": 2, "DEFAULT_MAP": 1, "DEFAULT": 0}
 
 Values = dict[str, Any]

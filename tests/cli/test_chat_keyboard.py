@@ -12,12 +12,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import History, InMemoryHistory
 from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
-from spec_cpu_cli import options as opt
 from spec_cpu_cli.chat.commands import COMMANDS
 from spec_cpu_cli.chat.completion import ChatCompleter
 from spec_cpu_cli.chat.history import MOST, FileHistory, history_file
 from spec_cpu_cli.chat.keyboard import KeyboardReader
-from spec_cpu_cli.chat.state import Chat
 
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\x03", "\x04", "\x1b[A"
 
@@ -101,16 +99,7 @@ def completer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChatCompleter:
     monkeypatch.chdir(tmp_path)
     for name in ("notes.txt", "novel.md", "other"):
         (tmp_path / name).touch()
-    chat = Chat(
-        answer=opt.AnswerOptions(),
-        models=opt.ModelOptions(),
-        drafting=opt.DraftOptions(),
-        sampling=opt.SamplingOptions(),
-        memory="off",
-        markdown=False,
-        kept=None,
-    )
-    return ChatCompleter(chat)
+    return ChatCompleter()
 
 
 def completed(completer: ChatCompleter, typed: str) -> list[str]:
@@ -139,3 +128,5 @@ def test_names_of_files_are_completed(completer: ChatCompleter, command: str) ->
 def test_settings_and_drafts_are_completed(completer: ChatCompleter) -> None:
     assert completed(completer, "/set top") == ["/set top-k", "/set top-p"]
     assert completed(completer, "/draft n") == ["/draft ngram", "/draft none"]
+    assert completed(completer, "/draft a") == ["/draft auto"]
+    assert "/draft ngram,smollm2-135m-instruct" in completed(completer, "/draft ngram,smol")

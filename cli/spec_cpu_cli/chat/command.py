@@ -8,6 +8,7 @@ import typer
 
 from spec_cpu.arguments import check_stops
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.command import CONVERSATIONS, OUTPUT
 from spec_cpu_cli.keeping import KeepOptions
 from spec_cpu_cli.signature import with_options
 
@@ -22,15 +23,16 @@ def chat(
         typer.Option(
             "--markdown",
             help="On a terminal, show answers as formatted text, a paragraph at a time.",
-            rich_help_panel="Output",
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     no_history: Annotated[
         bool,
         typer.Option(
             "--no-history",
-            help="Neither read nor keep what you typed in earlier conversations. It is kept in a "
-            "private file, up to 1,000 messages.",
+            help="Do not keep what is typed. Otherwise the last 1,000 messages come back with the "
+            "up key, from a private file.",
+            rich_help_panel=CONVERSATIONS,
         ),
     ] = False,
     *,
@@ -40,7 +42,7 @@ def chat(
     sampling: opt.SamplingOptions,
     keeping: KeepOptions,
 ) -> None:
-    """Talk with a model.
+    """Talk with a model, faster, by guessing ahead with a small one.
 
     /help shows the commands. Alt-Enter begins a new line, Ctrl-C stops an answer, Ctrl-D leaves.
     """

@@ -19,14 +19,14 @@ class Command:
         argument: what may be written after it, as the help shows it.
         help: one line.
         run: carries it out, given what was written after it. Raises SpecCpuError.
-        completes: its argument: `files`, or words that may stand there.
+        completes: its argument: `files`, or words that begin as what was typed of it.
     """
 
     name: str
     argument: str
     help: str
     run: Callable[[Chat, str], None]
-    completes: Literal["files"] | Callable[[Chat], Iterable[str]] | None = None
+    completes: Literal["files"] | Callable[[str], Iterable[str]] | None = None
 
 
 def _help(_chat: Chat, _argument: str) -> None:

@@ -8,14 +8,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from spec_cpu_cli.chat.commands import COMMANDS
-from spec_cpu_cli.chat.state import Chat
 
 
 class ChatCompleter(Completer):
     """Completes commands and what is written after them."""
 
-    def __init__(self, chat: Chat) -> None:
-        self._chat = chat
+    def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
@@ -33,7 +31,7 @@ class ChatCompleter(Completer):
         completes = COMMANDS[name].completes
         if completes == "files":
             return self._paths.get_completions(Document(argument), event)
-        return [] if completes is None else _words(completes(self._chat), argument)
+        return [] if completes is None else _words(completes(argument), argument)
 
 
 def _words(words: Iterable[str], begun: str) -> Iterator[Completion]:

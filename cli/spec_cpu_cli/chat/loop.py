@@ -72,4 +72,4 @@ def _reader(chat: Chat, *, history: bool) -> Reader:
     from spec_cpu_cli.chat.keyboard import KeyboardReader
 
     kept = FileHistory(history_file()) if history else None
-    return KeyboardReader(ChatCompleter(chat), history=kept, quiet=chat.quiet)
+    return KeyboardReader(ChatCompleter(), history=kept, quiet=chat.quiet)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
-from spec_cpu.arguments import check_seed
+from spec_cpu.arguments import WHOLE, check_seed
 from spec_cpu.conversations.edit import set_system_prompt
-from spec_cpu.defaults import NGRAM
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.pairing import NO_DRAFT
+from spec_cpu_cli import completion
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.chat import shown
 from spec_cpu_cli.chat.notes import note
@@ -20,10 +20,10 @@ from spec_cpu_cli.keeping import settings_of
 _AUTO, _NONE = "auto", "none"
 
 
-def names(_chat: Chat) -> Iterator[str]:
-    """What `/set` takes, as it is typed."""
-    yield "max-tokens"
-    yield from (_typed(field.name) for field in fields(opt.SamplingOptions))
+def names(begun: str = "") -> Iterator[str]:
+    """Names of settings that begin with `begun`, as they are typed."""
+    known = ["max_tokens", *(field.name for field in fields(opt.SamplingOptions))]
+    yield from (name for name in map(_typed, known) if name.startswith(begun))
 
 
 def change(chat: Chat, argument: str) -> None:
@@ -34,8 +34,8 @@ def change(chat: Chat, argument: str) -> None:
         shown.print_columns((_typed(key), _shown(value)) for key, value in found.items())
         return
     key = name.replace("-", "_")
-    if _typed(key) not in names(chat):
-        raise UsageError(f"there is no setting {name}; there are {', '.join(names(chat))}")
+    if _typed(key) not in names():
+        raise UsageError(f"there is no setting {name}; there are {', '.join(names())}")
     if not words:
         note(f"{_typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])}")
         return
@@ -53,8 +53,9 @@ def restore(chat: Chat, settings: Mapping[str, Any]) -> None:
     most = settings.get("max_tokens", chat.answer.max_tokens)
     try:
         changed = replace(chat.sampling, **sampling)
-        if not isinstance(most, int) or most < 1:
-            raise UsageError(f"max-tokens must be a whole number from 1 on, not {most!r}")
+        if not WHOLE.accepts(most):
+            raise TypeError
+        most = opt.until_the_end(most)
         if changed.seed is not None:
             check_seed(changed.seed)
         changed.params.check_tokens(chat.session.target.vocab.n, chat.session.target.path.name)
@@ -84,6 +85,8 @@ def _typed(key: str) -> str:
 
 
 def _shown(value: object) -> str:
+    if value == opt.until_the_end(-1):
+        return "-1"
     if isinstance(value, list):
         return " ".join(value)
     return _NONE if value is None else str(value)
@@ -99,9 +102,10 @@ def system(chat: Chat, argument: str) -> None:
     note(f"system prompt: {chat.answer.system or _NONE}")
 
 
-def drafts(_chat: Chat) -> Iterator[str]:
-    """Words that `/draft` takes."""
-    yield from (_AUTO, NO_DRAFT, NGRAM)
+def drafts(begun: str) -> Iterator[str]:
+    """What `/draft` takes that begins with `begun`."""
+    yield from [_AUTO] if _AUTO.startswith(begun) else []
+    yield from (word for word, _ in completion.drafts(begun))
 
 
 def draft(chat: Chat, argument: str) -> None:
