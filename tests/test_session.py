@@ -373,7 +373,7 @@ def test_a_bad_prompt_changes_nothing(session: Session) -> None:
         ({"rule": "likely"}, "`rule` must be one of block, token"),
         ({"seed": -1}, "seed"),
         ({"draft_ctx": 8}, "`draft_ctx` must be at least"),
-        ({"ctx": 0}, "`ctx` must be from 1 to"),
+        ({"ctx": -1}, "`ctx` must be from 1 to"),
         ({"threads": 0}, "`threads` must be from 1 to 512"),
     ],
 )

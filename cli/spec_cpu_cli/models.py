@@ -110,8 +110,12 @@ def show(
 ) -> None:
     """Show one model or pair in full."""
     from spec_cpu.models.catalog import load_catalog
+    from spec_cpu.models.fetch import repository
 
-    record = _record(_find(load_catalog(), name))
+    if repository.is_name(name):
+        record = _record(_downloaded(name))
+    else:
+        record = _record(_find(load_catalog(), name))
     if as_json:
         _print_json(record)
         return
@@ -162,11 +166,25 @@ def path(
     from spec_cpu.models.catalog import load_catalog
     from spec_cpu.models.fetch import local_path, repository
 
-    model = repository.local(name) if repository.is_name(name) else load_catalog().model(name)
-    file = None if model is None else local_path(model)
+    known = not repository.is_name(name)
+    file = local_path(load_catalog().model(name) if known else _downloaded(name))
     if file is None:
-        raise CatalogError(f"{name} is not here yet: spec-cpu models pull {name}")
+        raise _not_here(name)
     print(file)
+
+
+def _downloaded(name: str) -> Model:
+    """A model of a repository of the hub that is here."""
+    from spec_cpu.models.fetch import repository
+
+    found = repository.local(name)
+    if found is None:
+        raise _not_here(name)
+    return found
+
+
+def _not_here(name: str) -> CatalogError:
+    return CatalogError(f"{name} is not here yet: spec-cpu models pull {name}")
 
 
 def _find(catalog: Catalog, name: str) -> Model | Pair:

@@ -240,10 +240,13 @@ class TestCommands:
         assert f"{REPO}:BF16" in listed
         found = json.loads(self.run(monkeypatch, capsys, "models", "list", "--json"))
         assert [one["path"] for one in found["hub"]] == [path]
+        shown = self.run(monkeypatch, capsys, "models", "show", f"{REPO}:BF16")
+        assert path in shown
 
     def test_path_of_what_is_not_here(
         self, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert run_program(monkeypatch, "models", "path", REPO) == 1
-        assert f"spec-cpu models pull {REPO}" in capsys.readouterr().err
+        for command in ("path", "show"):
+            assert run_program(monkeypatch, "models", command, REPO) == 1
+            assert f"spec-cpu models pull {REPO}" in capsys.readouterr().err
         assert hub.asked == []
