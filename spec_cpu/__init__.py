@@ -1,4 +1,12 @@
-"""Exact speculative decoding for GGUF models on a CPU.
+"""The same answers as your GGUF model, faster, on a CPU.
+
+    load            a model, and what guesses for it: a `Session`
+    Session         a conversation: `generate` gives an answer as it comes, `answer` as one text
+    SamplingParams  temperature, top-k and the like
+    Stats           what an answer took: `Session.stats`, and of all answers `Session.total`
+    SpecCpuError    whatever a person can act on; a `UsageError` was asked for wrongly
+
+`help(spec_cpu.load)` and `help(spec_cpu.Session)` say more; the rest are types that these have.
 
 import spec_cpu
 
