@@ -113,7 +113,7 @@ def show(
     from spec_cpu.models.fetch import repository
 
     if repository.is_name(name):
-        record = _record(_downloaded(name))
+        record = _record(_named(name))
     else:
         record = _record(_find(load_catalog(), name))
     if as_json:
@@ -146,14 +146,19 @@ def pull(
 
 @app.command()
 def rm(
-    names: Annotated[list[str], typer.Argument(help="Models.", autocompletion=completion.models)],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Models by name, or OWNER/NAME[:QUANT] of the hub.",
+            autocompletion=completion.models,
+        ),
+    ],
 ) -> None:
     """Remove models that were fetched or made here."""
-    from spec_cpu.models.catalog import load_catalog
     from spec_cpu.models.fetch import remove
 
-    catalog = load_catalog()
-    for model in [catalog.model(name) for name in names]:
+    for model in [_named(name) for name in names]:
         remove(model)
         print(f"removed {model.name}")
 
@@ -163,20 +168,21 @@ def path(
     name: Annotated[str, typer.Argument(help="A model.", autocompletion=completion.models)],
 ) -> None:
     """Print the path of a model that is here; nothing is fetched."""
-    from spec_cpu.models.catalog import load_catalog
-    from spec_cpu.models.fetch import local_path, repository
+    from spec_cpu.models.fetch import local_path
 
-    known = not repository.is_name(name)
-    file = local_path(load_catalog().model(name) if known else _downloaded(name))
+    file = local_path(_named(name))
     if file is None:
         raise _not_here(name)
     print(file)
 
 
-def _downloaded(name: str) -> Model:
-    """A model of a repository of the hub that is here."""
+def _named(name: str) -> Model:
+    """The model of the catalogue called `name`, or the one of the hub if that is here."""
+    from spec_cpu.models.catalog import load_catalog
     from spec_cpu.models.fetch import repository
 
+    if not repository.is_name(name):
+        return load_catalog().model(name)
     found = repository.local(name)
     if found is None:
         raise _not_here(name)

@@ -172,3 +172,34 @@ def test_what_spec_cpu_did_not_fetch_stays(
         assert run_program(monkeypatch, "models", "rm", name) == 2
         assert "which spec-cpu did not fetch" in capsys.readouterr().err
     assert own.exists()
+
+
+@pytest.mark.usefixtures("kept")
+def test_a_model_of_the_hub_is_removed_with_its_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "hub" / "models--owner--name"
+    contents = {"m-Q4_K_M.gguf": "one", "m-Q8_0.gguf": "two"}
+    for revision in ("abc", "def"):
+        for name, blob in contents.items():
+            link = folder / "snapshots" / revision / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            (folder / "blobs").mkdir(exist_ok=True)
+            (folder / "blobs" / blob).write_bytes(b"x")
+            link.symlink_to(f"../../blobs/{blob}")
+    (folder / "refs").mkdir()
+
+    def remove(revision: str) -> int:
+        (folder / "refs" / "main").write_text(revision)
+        return run_program(monkeypatch, "models", "rm", "owner/name:Q4_K_M")
+
+    assert remove("abc") == 0
+    assert capsys.readouterr().out == "removed owner/name:Q4_K_M\n"
+    assert (folder / "blobs" / "one").exists()  # another revision has it
+    assert (folder / "snapshots" / "def" / "m-Q4_K_M.gguf").exists()
+    assert remove("def") == 0
+    assert not (folder / "blobs" / "one").exists()
+    assert (folder / "blobs" / "two").exists()
+    capsys.readouterr()
+    assert remove("def") == 2
+    assert "owner/name:Q4_K_M is not here" in capsys.readouterr().err

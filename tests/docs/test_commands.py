@@ -6,6 +6,7 @@ import importlib.util
 import io
 import re
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from spec_cpu_cli.main import app
 
 from spec_cpu.models.catalog import load_catalog
 
+HUB = ("Qwen/Qwen3-8B-GGUF",)  # repositories that the pages name
 SHELL = list(blocks("sh", "bash", "shell", "console"))
 PYTHON = list(blocks("python"))
 PARSED = {
@@ -28,6 +30,7 @@ PARSED = {
 }
 """Commands whose options are looked at, and that are not run, and why."""
 
+SETTING = re.compile(r"[A-Z_]+=.*", re.DOTALL)  # of the environment, before a command
 SHORT = {
     "run": ["-n", "8"],
     "chat": ["-n", "8"],
@@ -84,6 +87,7 @@ def folder(
     """A folder with all the files that the pages name, and a catalogue of tiny models."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SPEC_CPU_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "big.gguf").symlink_to(tiny_target)
@@ -96,8 +100,12 @@ def folder(
     monkeypatch.setattr("spec_cpu.bench.arms.SHIPPED", prompts)
     monkeypatch.setattr("spec_cpu_cli.demo._MAX_TOKENS", 8)
     monkeypatch.setattr("spec_cpu.costs.measure.measure", measured)
-    catalogue = tmp_path / "config" / "spec-cpu" / "models.toml"
-    catalogue.parent.mkdir(parents=True)
+    write_on_hub(tmp_path / "hub", monkeypatch, tiny_target)
+    settings = tmp_path / "config" / "spec-cpu" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[presets.code]\ntemp = 0\n")
+    monkeypatch.delenv("SPEC_CPU_CONFIG")
+    catalogue = settings.with_name("models.toml")
     pairs = load_catalog().pairs.values()
     drafts = {pair.draft for pair in pairs}
     catalogue.write_text(
@@ -111,6 +119,20 @@ def folder(
     return tmp_path
 
 
+def write_on_hub(cache: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    """Make repositories of the hub, and put their files into its cache, where nobody asks it."""
+    names = ["m-Q4_K_M.gguf", "m-Q8_0.gguf"]
+    for repo in HUB:
+        folder = cache / f"models--{repo.replace('/', '--')}"
+        for name in names:
+            file = folder / "snapshots" / "abc" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.symlink_to(model)
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("spec_cpu.models.fetch.repository._listed", lambda _repo: names)
+
+
 def test_there_is_something_to_run() -> None:
     assert len(PAGES) > 5
     assert sum(len(block.commands) for block in SHELL) > 30
@@ -120,12 +142,17 @@ def test_there_is_something_to_run() -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("block", SHELL, ids=lambda block: block.where)
 def test_commands(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
-    for program, *args in block.commands:
+    for words in block.commands:
+        settings = dict(word.split("=", 1) for word in takewhile(SETTING.fullmatch, words))
+        program, *args = words[len(settings) :]
         if program in EXEMPT:
             EXEMPT[program]([program, *args])
-        else:
-            assert program == "spec-cpu", f"neither run nor known: {program}"
-            run(args, monkeypatch)
+            continue
+        assert program == "spec-cpu", f"neither run nor known: {program}"
+        with monkeypatch.context() as patch:
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            run(args, patch)
 
 
 def run(args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +166,12 @@ def run(args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 def parse(args: list[str]) -> None:
     """Read the options as the program does. A bad one is an error."""
     command: Any = typer.main.get_command(app)
-    rest = list(args)
+    name, context, rest = "spec-cpu", None, list(args)
     while rest and rest[0] in getattr(command, "commands", {}):
-        command = command.commands[rest.pop(0)]
-    command.make_context("spec-cpu", rest)
+        context = command.context_class(command, info_name=name, parent=context)
+        name = rest.pop(0)
+        command = command.commands[name]
+    command.make_context(name, rest, parent=context)
 
 
 def test_a_command_that_does_not_work_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

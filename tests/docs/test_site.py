@@ -19,10 +19,26 @@ FETCHED = re.compile(
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stderr
     return folder
+
+
+def build(source: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    # Not --quiet: warnings that are not logged are not counted.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
+    return subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("wrong", ["[nowhere](nowhere.md)", "[no such part](index.md#nowhere)"])
+def test_a_link_that_leads_nowhere_is_an_error(tmp_path: Path, wrong: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text(f"# A page\n\n{wrong}\n")
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
+    (tmp_path / "mkdocs.yml").write_text(f"{settings}\nnav:\n  - index.md\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere" in done.stderr
 
 
 def test_every_page_is_there(site: Path) -> None:
