@@ -201,5 +201,5 @@ def test_a_model_of_the_hub_is_removed_with_its_contents(
     assert not (folder / "blobs" / "one").exists()
     assert (folder / "blobs" / "two").exists()
     capsys.readouterr()
-    assert remove("def") == 2
+    assert remove("def") == 1
     assert "owner/name:Q4_K_M is not here" in capsys.readouterr().err

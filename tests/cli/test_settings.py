@@ -163,7 +163,7 @@ def test_every_option_can_be_a_setting(
         if other.required and other is not option
         for word in (settings.flag(other), "x")
     ]
-    required += ["x" for other in command.params if other.param_type_name == "argument"]
+    required += ["1" for other in command.params if other.param_type_name == "argument"]
 
     def value(*args: str) -> Any:
         parent = ROOT.context_class(ROOT)
