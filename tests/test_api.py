@@ -105,7 +105,7 @@ def test_an_answer_takes_what_its_steps_take() -> None:
     assert whole.parameters == steps.parameters
     assert whole.return_annotation == "str"
     text = pydoc.render_doc(Session.answer, renderer=pydoc.plaintext)
-    assert "answer(self, prompt: 'str', " in text
+    assert "answer(self, prompt: 'str | None', " in text
 
 
 def test_every_public_name_says_what_it_is() -> None:

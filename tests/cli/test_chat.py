@@ -195,6 +195,20 @@ def test_a_conversation_on_a_terminal(program: Program, readable: Models) -> Non
     assert terminal.finish().code == 0
 
 
+def test_answers_may_go_to_a_file_while_keys_come_from_a_terminal(
+    program: Program, readable: Models
+) -> None:
+    piped = _talk(program, *readable.pair, *SHORT, lines=["hi"])
+    terminal = program.on_terminal("chat", *readable.pair, *SHORT, on="ie")
+    at = terminal.wait_for(PROMPT)
+    terminal.type("hi\r")
+    at = terminal.wait_for("20 tokens", after=at)
+    terminal.wait_for(PROMPT, after=at)
+    terminal.type("exit\r")
+    done = terminal.finish()
+    assert (done.code, done.out) == (0, piped.out)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("default_by_name")
 def test_the_default_pair_talks_and_keeps_its_cache(program: Program) -> None:

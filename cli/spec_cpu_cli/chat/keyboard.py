@@ -48,6 +48,7 @@ class KeyboardReader:
             complete_style=CompleteStyle.READLINE_LIKE,
             history=history or InMemoryHistory(),
             enable_open_in_editor=True,
+            enable_suspend=True,
             tempfile_suffix=".md",
             input=input,
             output=output or _terminal(),

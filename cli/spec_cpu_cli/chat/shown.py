@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from spec_cpu.answer.stats import Stats
@@ -13,6 +16,8 @@ from spec_cpu_cli.report import summary
 
 if TYPE_CHECKING:
     from spec_cpu_cli.chat.state import Chat
+
+_NARROW = 60  # columns
 
 
 def stats(chat: Chat, _argument: str) -> None:
@@ -44,17 +49,26 @@ def speed_line(stats: Stats) -> str:
 
 
 def print_columns(rows: Iterable[tuple[str, str]]) -> None:
-    """Print two columns to standard error; on a terminal lines are broken at spaces."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print two columns to standard error, one below the other in a narrow terminal."""
+    width = _width()
+    pairs = list(rows)
+    indent = 2 + max(len(left) for left, _ in pairs)
+    if width < _NARROW:
+        indent = 4
+    for left, right in pairs:
+        lines = wrap(right, max(1, width - indent - 1))
+        if len(left) + 2 <= indent:
+            first, *lines = lines or [""]
+            note(f"{left:{indent}}{first}".rstrip())
+        else:
+            note(left)
+        for line in lines:
+            note(f"{'':{indent}}{line}")
 
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column()
-    for left, right in rows:
-        table.add_row(left, right)
-    console = Console(stderr=True, markup=False, highlight=False)
-    with console.capture() as printed:
-        console.print(table)
-    for line in printed.get().splitlines():
-        note(line.rstrip())
+
+def _width() -> int:
+    """Columns of the terminal that standard error is; otherwise 80."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
