@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.chat.notes import beginning
 
 if TYPE_CHECKING:
     from spec_cpu.conversations.log import Logged
@@ -21,7 +22,6 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_SHOWN = 60  # characters of a question in a list
 
 
 @app.command("list")
@@ -96,8 +96,7 @@ def clear() -> None:
 def _line(one: Logged) -> str:
     messages = one.conversation.messages
     asked = [turn["content"] for turn in messages if turn["role"] == "user"]
-    first = " ".join(asked[0].split()) if asked else ""
-    shown = first if len(first) <= _SHOWN else f"{first[: _SHOWN - 3]}..."
+    shown = beginning(asked[0]) if asked else ""
     when = datetime.fromisoformat(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
     return f"{one.number:4}  {when}  {len(asked):3} asked  {one.conversation.models.name}  {shown}"
 

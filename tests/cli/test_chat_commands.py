@@ -100,10 +100,11 @@ def test_an_answer_that_is_cut_says_so_and_goes_on(chat: Chat, say: Say) -> None
     assert shown.count("cut at 8 tokens") == 3
 
 
-def test_an_answer_that_ended_does_not_go_on(chat: Chat, say: Say) -> None:
-    shown = say(f"/set logit-bias {END}=40", "/set temp 1", "hi", "/continue")
-    assert chat.finish in ("stop", None)
-    assert "nothing was cut" in shown or "no answer" in shown
+def test_an_answer_that_ends_does_not_go_on(chat: Chat, say: Say) -> None:
+    shown = say("hi", f"/set logit-bias {END}=99", "/continue", "/continue", "so")
+    assert len(said(chat)) == 2
+    assert shown.count("the model says nothing more") == 2
+    assert shown.count("nothing was cut") == 1
 
 
 def test_undo_takes_the_last_question_back_and_its_cache_stays(chat: Chat, say: Say) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spec_cpu_cli.chat.commands import COMMANDS
 from spec_cpu_cli.chat.parsing import Call, Message, Mistyped, is_open, parse, unquoted
+from spec_cpu_cli.chat.reading import LineReader
 
 TEXT = st.text(min_size=1).filter(str.strip)
 
@@ -84,3 +87,11 @@ def test_any_text_can_be_sent(text: str) -> None:
 @given(TEXT)
 def test_two_slashes_stand_for_one(text: str) -> None:
     assert parse(f"//{text}", COMMANDS) == Message(f"/{text.rstrip()}")
+
+
+def test_a_pipe_gives_a_line_at_a_time_and_what_is_in_quotes_at_once() -> None:
+    reader = LineReader(io.StringIO('one\r\n"""\n  two\n\nthree\n"""\n\nfour'))
+    read = [reader.read() for _ in range(5)]
+    assert read == ["one", '"""\n  two\n\nthree\n"""', "", "four", None]
+    assert LineReader(io.StringIO('"""\nfive')).read() == '"""\nfive', "nothing is lost"
+    assert LineReader(None).read() is None

@@ -96,7 +96,9 @@ def test_chat_keeps_its_conversations_and_goes_on_with_them(
 ) -> None:
     quiet = [*asked, "--memory", "off"]
     spec("chat", "-m", talker, *quiet, "--log", stdin="hi\n/reset\nwhy?\n")
-    spec("chat", *quiet, "--continue", stdin="/continue\nand then?\n")
+    loud = [word for word in quiet if word != "-q"]
+    done = spec("chat", *loud, "--continue", stdin="/continue\nand then?\n")
+    assert "going on from: why?" in done.err
     latest, first = kept(spec)
     assert (first[0], latest[0], latest[2]) == ("hi", "why?", "and then?")
     assert (len(first[1]), len(latest[1])) == (5, 10)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
+from spec_cpu_cli.chat.notes import draws
+
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 # What would move the cursor, or worse, is shown by its symbol.
 _SHOWN = {code: 0x2400 + code for code in range(0x20) if code not in b"\t\n"} | {0x7F: 0x2421}
@@ -24,7 +26,7 @@ class MarkdownView:
         at = complete_blocks(self._pending)
         if at:
             block, self._pending = self._pending[:at], self._pending[at:]
-            if sys.stderr.isatty():
+            if draws():
                 sys.stdout.write(_ERASE_BELOW)  # what is drawn there is soon drawn anew
             self._print(block)
 

@@ -12,7 +12,7 @@ from spec_cpu.errors import ContextError, SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.answer import say, stream_answer
 from spec_cpu_cli.chat.markdown import MarkdownView
-from spec_cpu_cli.chat.notes import complain, dim_note, note
+from spec_cpu_cli.chat.notes import beginning, complain, dim_note, note
 from spec_cpu_cli.chat.shown import speed_line
 from spec_cpu_cli.keeping import Kept, record, settings_of
 
@@ -93,10 +93,16 @@ class Chat:
         if before is not None:
             self._session.messages[:] = before.messages
         elif self.kept:
-            self.finish = self.kept.resume(self._session, self.answer.system)
-            self.set_system(system_prompt(self._session.messages))
+            self._resume(self.kept, self._session)
         self._noticed = 0
         self.tell(self._session)
+
+    def _resume(self, kept: Kept, session: Session) -> None:
+        self.finish = kept.resume(session, self.answer.system)
+        self.set_system(system_prompt(session.messages))
+        asked = [turn["content"] for turn in session.messages if turn["role"] == "user"]
+        if asked and not self.quiet:
+            note(f"going on from: {beginning(asked[-1])}")
 
     def close(self) -> None:
         """Close the session."""
@@ -164,23 +170,26 @@ class Chat:
         if view:
             view.push(session.held_back)
             view.finish()
-        if not said:
-            note("there is no answer: the model said nothing")
-            return False
-        self.finish = session.finish
-        self.keep()
+        if said or text is None:
+            self.finish = session.finish
+        if said:
+            self.keep()
         if not self.quiet:
-            self._say_how_it_went()
-        return True
+            self._say_how_it_went(said, session.finish)
+        return bool(said)
 
-    def _say_how_it_went(self) -> None:
+    def _say_how_it_went(self, said: str, finish: Finish) -> None:
+        if not said:
+            stopped = finish == "interrupted"
+            note("stopped before the first word" if stopped else "the model says nothing more")
+            return
         dim_note(speed_line(self.session.stats))
-        if self.finish == "length":
+        if finish == "length":
             note(f"cut at {self.answer.max_tokens:,} tokens (/set max-tokens): /continue goes on")
-        elif self.finish == "context":
+        elif finish == "context":
             room = self._how_to_make_room("/continue")
             note(f"the context of {self.session.n_ctx:,} tokens is full: {room}")
-        elif self.finish == "interrupted":
+        elif finish == "interrupted":
             note("stopped: /continue goes on")
 
     def _how_to_make_room(self, then: str) -> str:

@@ -6,7 +6,7 @@ import secrets
 
 from spec_cpu.conversations.edit import drop_oldest, set_system_prompt, take_back
 from spec_cpu.errors import UsageError
-from spec_cpu_cli.chat.notes import note
+from spec_cpu_cli.chat.notes import beginning, note
 from spec_cpu_cli.chat.state import Chat
 
 
@@ -51,7 +51,7 @@ def undo(chat: Chat, _argument: str) -> None:
         raise UsageError("nothing was asked yet")
     chat.finish = None
     chat.keep()
-    note(f"taken back: {_beginning(taken[0]['content'])}")
+    note(f"taken back: {beginning(taken[0]['content'])}")
 
 
 def edit(chat: Chat, argument: str) -> None:
@@ -87,8 +87,3 @@ def drop(chat: Chat, argument: str) -> None:
     chat.keep()
     what = "question and its answer" if dropped == 1 else f"{dropped} questions and their answers"
     note(f"forgotten: the oldest {what}")
-
-
-def _beginning(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:57]}..."
