@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,8 @@ def test_the_same_is_shown_however_it_comes(capsys: pytest.CaptureFixture[str], 
     for at in range(0, len(TEXT), size):
         view.push(TEXT[at : at + size])
     view.finish()
-    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    shown = capsys.readouterr().out.splitlines()
+    assert not any(a == b == "" for a, b in pairwise(shown)), "one empty line between blocks"
     words = " ".join(" ".join(shown).split())
     for part in ("Rain", "It falls.", "1 up", "with heat", "2 down", "x = 1", "And so on."):
         assert part in words

@@ -41,12 +41,14 @@ class MarkdownView:
         from rich.markdown import Markdown
 
         console = Console()
-        if self._printed:
-            console.print()
-        # An address is shown: nobody should follow a link by what its text says.
-        console.print(Markdown(block.translate(_SHOWN), hyperlinks=False))
-        self._printed = True
-        sys.stdout.flush()
+        with console.capture() as captured:
+            # An address is shown: nobody should follow a link by what its text says.
+            console.print(Markdown(block.translate(_SHOWN), hyperlinks=False))
+        shown = captured.get().strip("\n")  # some blocks come with empty lines around them
+        if shown.strip():
+            sys.stdout.write(f"\n{shown}\n" if self._printed else f"{shown}\n")
+            sys.stdout.flush()
+            self._printed = True
 
 
 def complete_blocks(text: str) -> int:
