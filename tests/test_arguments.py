@@ -31,6 +31,7 @@ TAKES: dict[str, tuple[type, ...]] = {
     "stop": (str,),
     "lookup": (str,),
     "memory": (str,),
+    "prompt_cache": (str,),
     "pair": (str,),
     "raw": (bool,),
     "repeatable": (bool,),

@@ -107,11 +107,19 @@ def _free(command: Command, names: list[str]) -> list[str]:
 
 def use_preset(context: typer.Context, name: str | None) -> str | None:
     """For `--preset`, which is read first: what the preset says goes before the file's own."""
-    if not context.resilient_parsing:
+    if name is not None and not context.resilient_parsing:
         context.default_map = settings.read(context).defaults(
             context.command, settings.words(context), name
         )
     return name
+
+
+def _presets(context: typer.Context, incomplete: str) -> list[str]:
+    try:
+        names = settings.read(context).presets
+    except UsageError:  # this is no place for messages
+        return []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 Preset = Annotated[
@@ -120,6 +128,7 @@ Preset = Annotated[
         "--preset",
         is_eager=True,
         callback=use_preset,
+        autocompletion=_presets,
         metavar="NAME",
         help="Options kept under a name in the settings file (see spec-cpu config).",
         show_default="none",

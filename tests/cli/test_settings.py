@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spec_cpu_cli
 import typer
 from program import run_program
 from spec_cpu_cli import settings
@@ -63,6 +64,17 @@ def test_the_usual_order(write: Write, called: Called, monkeypatch: pytest.Monke
     monkeypatch.setenv("SPEC_CPU_TEMP", "0.3")
     assert called("run", "--preset", "hot")["temp"] == 0.3
     assert called("run", "--preset", "hot", "--temp", "0.4")["temp"] == 0.4
+
+
+def test_the_file_that_the_page_shows(write: Write, called: Called) -> None:
+    page = (Path(spec_cpu_cli.__file__).parents[2] / "docs" / "settings.md").read_text()
+    write(page.partition("```toml\n")[2].partition("```")[0])
+    assert called("run")["threads"] == 4
+    assert called("chat")["system"] == "You are brief."
+    assert called("bench")["max_tokens"] == 96
+    demo = called("run", "--preset", "demo")
+    assert (demo["pair"], demo["target"], demo["draft"]) == ("smollm2-135m", None, None)
+    assert called("run", "--preset", "code")["lookup"] == [Path.home() / "project" / "api.md"]
 
 
 def test_a_table_is_for_one_command(write: Write, called: Called) -> None:
@@ -260,6 +272,19 @@ def test_an_unknown_preset_names_those_there_are(
     file = write("[presets.code]\ntemp = 0\n")
     assert run_program(monkeypatch, "run", "hi", "--preset", "cod") == 2
     assert f"no preset is called 'cod' in {file}; there are: code" in capsys.readouterr().err
+
+
+def test_presets_are_completed(write: Write) -> None:
+    option = next(one for one in COMMANDS["run",].params if one.name == "preset")
+
+    def offered(begun: str) -> list[str]:
+        context = ROOT.context_class(ROOT)
+        return [item.value for item in option.shell_complete(context, begun)]
+
+    write("[presets.code]\n[presets.core]\n[presets.other]\n")
+    assert offered("co") == ["code", "core"]
+    write("[presets.code")
+    assert offered("co") == []
 
 
 def test_a_wrong_variable_is_named(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from spec_cpu.errors import CatalogError
 from spec_cpu.models.catalog import HubSource, Model
+from spec_cpu.models.fetch.reach import within
 
 _NAME = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(:(?P<quant>[\w.-]+))?")
 _PREFERRED = ("Q4_K_M", "Q8_0")  # where no quantization is named; then the first file
@@ -117,8 +118,9 @@ def _listed(repo: str) -> list[str]:
 
     from spec_cpu.models.fetch import hub
 
+    patience = hub.timeout()
     with hub.explained(HubSource(repo, ""), "the list of files"):
-        found = model_info(repo, timeout=hub.timeout())
+        found = within(patience, lambda: model_info(repo, timeout=patience))
     return [one.rfilename for one in found.siblings or ()]
 
 

@@ -242,11 +242,13 @@ class TestCommands:
         assert [one["path"] for one in found["hub"]] == [path]
         shown = self.run(monkeypatch, capsys, "models", "show", f"{REPO}:BF16")
         assert path in shown
+        assert "removed" in self.run(monkeypatch, capsys, "models", "rm", f"{REPO}:BF16")
+        assert not list(Path(path).parent.iterdir())
 
     def test_path_of_what_is_not_here(
         self, hub: Hub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        for command in ("path", "show"):
+        for command in ("path", "show", "rm"):
             assert run_program(monkeypatch, "models", command, REPO) == 1
             assert f"spec-cpu models pull {REPO}" in capsys.readouterr().err
         assert hub.asked == []
