@@ -94,7 +94,10 @@ def _in_force(
         origins |= dict.fromkeys(layer, origin)
     values = settings.layered(values, variables)
     for option in known:
-        if option.name in variables:
+        elsewhere = (variables.get(option.name), values.get(option.name))
+        if option.name == "preset" and preset not in (None, *elsewhere):
+            yield option, preset, "the command line"
+        elif option.name in variables:
             yield option, variables[option.name], option.envvar
         elif option.name in values:
             yield option, _text(values[option.name]), origins[option.name]
@@ -120,7 +123,9 @@ def _print(shown: list[_Setting]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("option", "value", "from", "", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for name in ("option", "value", "from", ""):
+        table.add_column(name, overflow="fold")
     several = {one.option for one in shown for two in shown if _differ(one, two)}
     for setting in shown:
         whose = ", ".join(setting.commands) if setting.option in several else ""

@@ -337,6 +337,7 @@ class TestShow:
         assert found["top-k"] == ("6", "preset p")
         assert found["target"] == ("b", "SPEC_CPU_TARGET")
         assert found["pair"][1] == "default"
+        assert found["preset"] == ("p", "the command line")
         assert found["min-p"] == ("0.05", "default")
 
     def test_it_has_every_option_of_every_command_once(
@@ -353,11 +354,14 @@ class TestShow:
     def test_for_people(
         self, write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        file = write("max-tokens = 5\n[presets.code]\ntemp = 0\n")
+        file = write('max-tokens = 5\npreset = "code"\n[presets.code]\ntemp = 0\n')
         assert run_program(monkeypatch, "config", "show", "run") == 0
         out = capsys.readouterr().out
         assert f"settings file: {file}\npresets: code\n" in out
-        assert any(line.split()[:2] == ["max-tokens", "5"] for line in out.splitlines())
+        rows = [line.split() for line in out.splitlines()]
+        assert ["max-tokens", "5", str(file)] in rows
+        assert ["preset", "code", str(file)] in rows
+        assert ["temp", "0", "preset", "code"] in rows
 
     def test_no_such_command(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
