@@ -203,3 +203,8 @@ def test_a_model_of_the_hub_is_removed_with_its_contents(
     capsys.readouterr()
     assert remove("def") == 1
     assert "owner/name:Q4_K_M is not here" in capsys.readouterr().err
+    own = tmp_path / "own.gguf"
+    own.touch()
+    (folder / "snapshots" / "def" / "m-Q4_K_M.gguf").symlink_to(own)
+    assert remove("def") == 0
+    assert own.exists()  # a link to somebody's own file is all that goes

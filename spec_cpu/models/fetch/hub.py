@@ -74,12 +74,14 @@ def remove(source: HubSource) -> None:
     for file in source.files:
         found = try_to_load_from_cache(source.repo, file, revision=source.revision)
         if isinstance(found, str):
-            link, blob = Path(found), Path(found).resolve()
+            link, contents = Path(found), Path(found).resolve()
             link.unlink()
-            # Other revisions may have the same contents.
-            snapshots = blob.parent.parent / "snapshots"
-            if not any(other.resolve() == blob for other in snapshots.glob(f"*/{file}")):
-                blob.unlink(missing_ok=True)
+            snapshots = next(folder for folder in link.parents if folder.name == "snapshots")
+            others = (other.resolve() for other in snapshots.glob(f"*/{file}"))
+            # Another revision may have them as well, and a person may have linked to a file of
+            # their own.
+            if contents not in others and contents.parent == snapshots.resolve().parent / "blobs":
+                contents.unlink(missing_ok=True)
 
 
 def _check(path: Path, model: Model, report: Progress) -> None:
