@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from spec_cpu.cache import cache_dir, size
+from spec_cpu.cache import cache_dir, data_dir, size
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.sizes import size_text
@@ -56,7 +56,8 @@ def show(
     parts = _parts()
     if as_json:
         found = {part.name: {"bytes": part.bytes, "paths": part.paths} for part in parts}
-        record = {"folder": cache_dir(), "hub": _hub_folder(), "parts": found}
+        folders = {"folder": cache_dir(), "hub": _hub_folder(), "conversations": data_dir()}
+        record = {**folders, "parts": found}
         print(json.dumps(record, indent=2, default=str))
         return
     print(f"{cache_dir()} (SPEC_CPU_CACHE names another folder)\n")
@@ -65,6 +66,8 @@ def show(
     print(f"{'in all':<8} {size_text(sum(part.bytes for part in parts)):>9}\n")
     print(f"Models of the hub are in its own folder, {_hub_folder()}:")
     print("`spec-cpu models list` says which are here, `spec-cpu models rm NAME` removes one.")
+    print(f"Conversations that you keep, and what you typed, are in {data_dir()}:")
+    print("`spec-cpu logs` shows and removes them.")
 
 
 @app.command()
