@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from spec_cpu.answer.stats import Stats as Stats
     from spec_cpu.answer.steps import Finish as Finish
     from spec_cpu.answer.steps import Step as Step
+    from spec_cpu.costs.acceptance import Acceptance as Acceptance
     from spec_cpu.costs.costs import Costs as Costs
     from spec_cpu.cycle.decode import Cycle as Cycle
     from spec_cpu.cycle.decode import Seconds as Seconds
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Acceptance",
     "BusyError",
     "CatalogError",
     "ContextError",
@@ -97,6 +99,7 @@ _HOMES = {
     "answer.plain": ("PlainTime",),
     "answer.stats": ("SourceStats", "Stats"),
     "answer.steps": ("Finish", "Step"),
+    "costs.acceptance": ("Acceptance",),
     "costs.costs": ("Costs",),
     "cycle.decode": ("Cycle", "Seconds"),
     "cycle.drafting": ("Part",),
