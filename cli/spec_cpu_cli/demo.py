@@ -54,8 +54,10 @@ def demo(*, models: opt.ModelOptions, drafting: opt.DraftOptions) -> None:
             ahead.merge(_answered(session, prompt))
             print(f"\n{comparison(ahead, plain)}\n", flush=True)
     if models.target is None and models.pair is None:
-        print("That was a demo model of 135 million parameters. For a real one on this machine:")
-        print("spec-cpu models suggest")
+        print(
+            "That was a demo model of 135 million parameters; for a real one on this machine: "
+            "spec-cpu models suggest"
+        )
 
 
 def _answered(

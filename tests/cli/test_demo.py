@@ -50,9 +50,9 @@ def test_the_default_pair_is_called_what_it_is(
     monkeypatch.setattr("spec_cpu.models.fetch.resolve", lambda *_: readable.target)
     monkeypatch.setattr("spec_cpu_cli.demo.PROMPTS", ("Why?",))
     assert run_program(monkeypatch, "demo", "-d", "ngram", "-t", 1, "-q") == 0
-    *_, last, command = capsys.readouterr().out.splitlines()
+    last = capsys.readouterr().out.splitlines()[-1]
     assert "demo model of 135 million parameters" in last
-    assert command == "spec-cpu models suggest"
+    assert last.endswith("spec-cpu models suggest")
 
 
 def test_there_must_be_something_to_compare(
