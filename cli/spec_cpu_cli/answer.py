@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 
@@ -11,6 +10,7 @@ from spec_cpu.notices import DailyNotice
 from spec_cpu.progress import Progress
 from spec_cpu.session import Session
 from spec_cpu.text.streaming import Piece
+from spec_cpu_cli import terminal
 from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import Interrupt
 from spec_cpu_cli.live import AnswerView
@@ -30,17 +30,17 @@ def stream_answer(
         generate: starts the answer; takes the callable that is told of the prompt's progress.
         stream: write the text to standard output.
         quiet: no progress and no live line.
-        color: tint tokens by their origin, if standard output is a terminal.
+        color: tint tokens by their origin, on a terminal that can.
     """
-    live = sys.stderr.isatty() and not quiet
-    view = AnswerView(live=live, color=color and sys.stdout.isatty())
+    view = AnswerView(live=not quiet and terminal.can_draw(text=stream), color=color)
     texts: list[str] = []
-    with Interrupt() as interrupt:
-        steps, first = _begin(generate, interrupt, show=live)
+    with Interrupt(view.hide) as interrupt:
+        steps, first = _begin(generate, interrupt, show=not quiet)
         try:
             for step in chain(first, steps):
                 texts.append(step.text)
                 view.show(step.pieces if stream else (), session.stats, session.why_plain)
+                interrupt.stop_if_asked()
                 if interrupt.requested:
                     break
             steps.close()
@@ -78,9 +78,17 @@ def show_notices(notices: Iterable[str]) -> None:
             if not notice.due:
                 continue
             notice.shown()
-        print(f"note: {with_flags(notice)}", file=sys.stderr)
+        terminal.print_aside(f"note: {with_flags(notice)}")
 
 
 def print_summary(lines: Iterable[str]) -> None:
     """Print a summary to standard error."""
-    print("", *lines, sep="\n", file=sys.stderr)
+    terminal.print_aside("", *lines)
+
+
+def print_details(rows: Iterable[tuple[str, str, str]]) -> None:
+    """Print all that was measured to standard error, in three columns."""
+    rows = list(rows)
+    names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
+    lines = (f"{name:{names}}  {value:>{values}}  {meaning}" for name, value, meaning in rows)
+    terminal.print_aside("", *lines)

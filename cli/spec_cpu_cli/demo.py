@@ -9,6 +9,7 @@ import typer
 
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.report import compared
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ holiday.""",
     "Explain in three sentences why the sky is blue.",
 )
 _MAX_TOKENS = 256
-_SAME = 0.02  # speeds that lie closer together count as the same
 
 
 @with_options
@@ -87,14 +87,7 @@ def comparison(ahead: Stats, plain: Stats) -> str:
     fast, slow = ahead.tokens_per_second, plain.tokens_per_second
     assert fast
     assert slow, "an answer has a cycle at least"
-    ratio = fast / slow
-    if ratio >= 1.5:
-        words = f"{ratio:.1f} times as fast"
-    elif abs(ratio - 1) <= _SAME:
-        words = "as fast as without"
-    else:
-        words = f"{abs(ratio - 1):.0%} {'faster' if ratio > 1 else 'slower'}"
     return (
         f"{ahead.tokens / 2:.0f} tokens in {ahead.decode / 2:.2f} s; without guessing ahead "
-        f"{plain.tokens / 2:.0f} in {plain.decode / 2:.2f} s: {words}"
+        f"{plain.tokens / 2:.0f} in {plain.decode / 2:.2f} s: {compared(fast / slow)}"
     )

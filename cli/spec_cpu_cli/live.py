@@ -2,114 +2,126 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from math import inf
 from time import monotonic
-
-from rich.cells import cell_len
-from rich.console import Console
-from rich.style import Style
-from rich.text import Text
 
 from spec_cpu.answer.stats import Stats
 from spec_cpu.text.streaming import Origin, Piece
+from spec_cpu_cli import terminal
 from spec_cpu_cli.report import live_line
+from spec_cpu_cli.wrapping import Wrapper
 
-_TINTS: dict[Origin, Style] = {
-    "accepted": Style(color="green"),
-    "correction": Style(color="yellow"),
-    "bonus": Style(color="cyan"),
-    "plain": Style(),
+# Colours that can be read on a light ground and on a dark one.
+_TINTS: dict[Origin, str] = {
+    "accepted": "\x1b[32m",
+    "correction": "\x1b[35m",
+    "bonus": "\x1b[36m",
+    "plain": "",
 }
 _REFRESH = 0.1  # seconds between two states of the live line
+_ROWS = 3  # fewer leave no room for it
 
-# The live line stays on the terminal line below the text's cursor: make sure there is one, save the
-# cursor, draw, come back. Whatever the text does next, erasing from the cursor on removes it.
+# The live line stays on the row below the text's cursor: make sure there is one, save the cursor,
+# draw, come back. Whatever the text does next, erasing from the cursor on removes it. This is only
+# done where the cursor is surely behind the text, on the same row: see `Wrapper.fits`.
 _DOWN_AND_UP = "\x1bD\x1b[A"
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
-_NEXT_LINE = "\x1b[B\r"
+_NEXT_ROW = "\x1b[B\r"
+_DIM, _NORMAL = "\x1b[2m", "\x1b[0m"
 _ERASE_BELOW = "\x1b[J"
 
 
 class AnswerView:
     """Writes pieces of an answer to standard output as they come.
 
+    On a terminal lines are broken at spaces; elsewhere the text is written as it is.
+
     Args:
-        live: draw the live line on standard error (a terminal).
-        color: tint tokens by their origin.
+        live: draw the live line; see `terminal.can_draw`.
+        color: tint tokens by their origin, on a terminal that can.
     """
 
     def __init__(self, *, live: bool, color: bool) -> None:
-        self._console = Console(stderr=True)
-        self._text_console = Console()
+        self._on_terminal = sys.stdout.isatty()
+        self._screen = sys.stdout if self._on_terminal else sys.stderr
+        self._wrapper = Wrapper()
+        self._color = color and terminal.moves_cursor(sys.stdout)
         self._live = live
-        self._color = color
-        self._column = 0  # of the text's cursor; the terminal's width: it hangs behind the last one
-        self._drawn = ""
+        self._line = ""
+        self._rendered = (-inf, 0)  # when, and for how many columns
         self._shown = False
-        self._drawn_at = 0.0
         self._at_line_start = True
 
     def show(self, pieces: Sequence[Piece], stats: Stats, why_plain: str | None) -> None:
         """Write `pieces`, then the live line for `stats` (and `why_plain`: see `live_line`)."""
-        text = "".join(piece.text for piece in pieces)
-        self._erase()
-        if text:
-            sys.stdout.write(self._tinted(pieces) if self._color else text)
-            sys.stdout.flush()
-            self._at_line_start = text.endswith("\n")
-            self._column = _advanced(self._column, text, self._text_console.width)
-        self._draw(stats, why_plain)
+        room = self._measure()
+        erasure = self._erasure()
+        if self._on_terminal:
+            text = "".join(self._wrapper.push(piece.text, self._tint(piece)) for piece in pieces)
+        else:
+            text = "".join(piece.text for piece in pieces)
+        self._write(erasure, text, self._drawing(stats, why_plain, room))
 
     def close(self) -> None:
         """Take the live line away and end the text's last line."""
-        self._erase()
-        if not self._at_line_start:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._at_line_start = True
+        self._measure()
+        erasure = self._erasure()
+        text = self._wrapper.finish()
+        if self._on_terminal:
+            text += self._wrapper.break_line()
+        elif not self._at_line_start:
+            text = "\n"
+        self._write(erasure, text, "")
 
-    def _tinted(self, pieces: Sequence[Piece]) -> str:
-        system = self._text_console._color_system
-        return "".join(_TINTS[p.origin].render(p.text, color_system=system) for p in pieces)
+    def hide(self) -> None:
+        """Take the live line away and leave the row to others; any thread may call this."""
+        self._measure()
+        out = self._erasure() + self._wrapper.break_line()
+        if out:
+            os.write(self._screen.fileno(), out.encode())
 
-    def _erase(self) -> None:
-        if self._shown:
-            sys.stderr.write(_ERASE_BELOW)
+    def _measure(self) -> os.terminal_size | None:
+        """The terminal's size now: each time anew, for windows are resized while text streams."""
+        size = terminal.size(self._screen)
+        self._wrapper.width = size.columns if size else inf
+        return size
+
+    def _tint(self, piece: Piece) -> str:
+        return _TINTS[piece.origin] if self._color else ""
+
+    def _erasure(self) -> str:
+        """What takes the live line away, if it is there."""
+        if not self._shown:
+            return ""
+        self._shown = False
+        # Where the window became too narrow for the row, the cursor may stand on its last letter.
+        ended = "" if self._wrapper.fits else self._wrapper.break_line()
+        return ended + _ERASE_BELOW
+
+    def _drawing(self, stats: Stats, why_plain: str | None, room: os.terminal_size | None) -> str:
+        """What draws the live line, if there is room for it."""
+        if not self._live or room is None or room.lines < _ROWS or not self._wrapper.fits:
+            return ""
+        now, (when, columns) = monotonic(), self._rendered
+        if now - when >= _REFRESH or columns != room.columns:
+            self._line = live_line(stats, why_plain, room.columns - 1)
+            self._rendered = now, room.columns
+        if not self._line:
+            return ""
+        return f"{_DOWN_AND_UP}{_SAVE}{_NEXT_ROW}{_DIM}{self._line}{_NORMAL}{_RESTORE}"
+
+    def _write(self, erasure: str, text: str, drawing: str) -> None:
+        """Erase the live line, write `text`, draw again: at one go where it is one terminal."""
+        if self._on_terminal:
+            text = erasure + text + drawing
+        elif erasure or drawing:
+            sys.stderr.write(erasure + drawing)
             sys.stderr.flush()
-            self._shown = False
-
-    def _draw(self, stats: Stats, why_plain: str | None) -> None:
-        if not self._live or self._hangs():
-            return
-        now = monotonic()
-        if now - self._drawn_at > _REFRESH:
-            self._drawn, self._drawn_at = self._render(live_line(stats, why_plain)), now
-        sys.stderr.write(f"{_DOWN_AND_UP}{_SAVE}{_NEXT_LINE}{self._drawn}{_RESTORE}")
-        sys.stderr.flush()
-        self._shown = True
-
-    def _hangs(self) -> bool:
-        # Behind the last column the terminal only remembers that the next character belongs on a
-        # new line; moving the cursor makes it forget. The live line can wait for one more piece.
-        return sys.stdout.isatty() and self._column >= self._text_console.width
-
-    def _render(self, line: str) -> str:
-        text = Text.from_markup(line)
-        text.truncate(self._console.width - 1, overflow="ellipsis")
-        with self._console.capture() as capture:
-            self._console.print(text, end="", no_wrap=True)
-        return capture.get()
-
-
-def _advanced(column: int, text: str, width: int) -> int:
-    """The cursor's column after `text`, on a terminal of `width` columns that wraps."""
-    for character in text:
-        if character in "\r\n":
-            column = 0
-        elif character == "\t":
-            column = min(width - 1, (column // 8 + 1) * 8)
-        else:
-            cells = cell_len(character)
-            column = cells if column + cells > width else column + cells
-    return column
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._at_line_start = text.endswith("\n")
+        self._shown = bool(drawing)

@@ -64,7 +64,7 @@ SAME = (
     Same(("-l", "--logit-bias"), "--logit-bias", "as `15=-1`, or as llama.cpp has it: `15-1`"),
     Same(("--ignore-eos",), "--ignore-eos"),
     Same(("-co", "--color"), "--color", "alone, without on or off"),
-    Same(("-v", "--log-verbose"), "--verbose"),
+    Same(("-v", "--log-verbose"), "--llama-log"),
     Same(("--log-disable",), "--quiet"),
     Same(("-h", "--help"), "--help"),
 )
@@ -77,7 +77,7 @@ _TEXT = "is not offered here: models read and write text alone"
 _CHAT = "is a command here: spec-cpu chat"
 _SPEC = "is not needed here: how much is guessed ahead is measured and chosen (see spec-cpu plan)"
 _SHOW = "is not needed here: the text goes to standard output, everything else to standard error"
-_LOG = "is not offered here: --verbose shows more, --quiet nothing but the text"
+_LOG = "is not offered here: --llama-log shows all of it, --quiet nothing but the text"
 _FORM = "is not offered here: ask for the form in the prompt"
 
 ELSE = (

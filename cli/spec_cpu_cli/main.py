@@ -33,6 +33,7 @@ from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import EXIT_CODE
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.prompt import is_text
+from spec_cpu_cli.terminal import forget_stale_size
 
 # Typer carries a click of its own: what its errors have in common is found through what it exports.
 _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -88,6 +89,7 @@ def main() -> None:
 def _run() -> int:
     try:
         _mend_streams()
+        forget_stale_size()
         _check_arguments()
         try:
             code = app(standalone_mode=False, prog_name="spec-cpu")

@@ -27,13 +27,13 @@ __all__ = [
     "AnswerOptions",
     "DraftOptions",
     "Kernels",
+    "LlamaLog",
     "MaxTokens",
     "ModelOptions",
     "Preset",
     "Quiet",
     "SamplingOptions",
     "Threads",
-    "Verbose",
     "help_alone",
     "home",
     "open_session",
@@ -94,8 +94,8 @@ MaxTokens = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="The text and nothing else.", rich_help_panel=OUTPUT)
 ]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Show llama.cpp's log.", rich_help_panel=OUTPUT)
+LlamaLog = Annotated[
+    bool, typer.Option("--llama-log", help="Show llama.cpp's log.", rich_help_panel=OUTPUT)
 ]
 
 
@@ -173,7 +173,7 @@ class ModelOptions:
         ),
     ] = False
     quiet: Quiet = False
-    verbose: Verbose = False
+    llama_log: LlamaLog = False
 
     @property
     def choice(self) -> ModelChoice:
@@ -297,7 +297,7 @@ def open_session(
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import download_progress, progress_bar
 
-    log.set_verbose(models.verbose)
+    log.set_verbose(models.llama_log)
     log.on_abort(_leave)
     with download_progress(show=not models.quiet) as report:
         target = resolve(choice.target, report) if isinstance(choice.target, str) else choice.target

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from spec_cpu_cli import terminal
+
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, TaskID
 
@@ -17,9 +19,9 @@ Report = Callable[[str, int, int | None], None]
 def progress_bar(*, show: bool = True) -> Iterator[Report]:
     """A callable to be told (what, how much is done, of how much), drawn as one bar a `what`.
 
-    Nothing is drawn unless `show` is set and standard error is a terminal.
+    Nothing is drawn unless `show` is set and standard error is a terminal where the cursor moves.
     """
-    if not show or not sys.stderr.isatty():
+    if not show or not terminal.moves_cursor(sys.stderr):
         yield _ignore
         return
     from rich.progress import TimeElapsedColumn
@@ -31,7 +33,7 @@ def progress_bar(*, show: bool = True) -> Iterator[Report]:
 @contextmanager
 def download_progress(*, show: bool = True) -> Iterator[Report]:
     """As `progress_bar`, for bytes: with their number, their speed and the time left."""
-    if not show or not sys.stderr.isatty():
+    if not show or not terminal.moves_cursor(sys.stderr):
         yield _ignore
         return
     from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn

@@ -6,101 +6,158 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from spec_cpu import defaults
 from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.session import Session
 
-_FREE = 0.05  # of the time: drafting that takes less is not the reason for a low speedup
+_ENOUGH = 30  # tokens tried, or answered, from which a share or a ratio of them says anything
+_SAME = 0.02  # speeds that lie closer together count as the same
+_WITHOUT = "without guessing ahead"
 
 
-def live_line(stats: Stats, why_plain: str | None) -> str:
-    """One line of markup on how it is going; `why_plain` says why nothing is drafted just now."""
-    parts = [f"[bold]{_number(stats.tokens_per_second, '.1f')} tok/s[/]"]
-    if stats.drafted:
-        parts = [
-            f"[bold]{_number(stats.alpha, '.0%')}[/] accepted",
-            f"{_number(stats.tokens_per_cycle, '.2f')} tokens per step",
-            *parts,
-            *([] if stats.speedup is None else [f"[bold]{stats.speedup:.2f}x[/] plain decoding"]),
-            f"k {stats.k}",
-        ]
-    if why_plain:
-        parts.append(f"not drafting: {why_plain}")
-    return "[dim]" + " · ".join([*parts, f"{stats.tokens} tokens"]) + "[/]"
-
-
-def summary(
-    stats: Stats, why_plain: str | None, shape: str | None, *, exact: bool
-) -> Iterator[str]:
-    """A few lines of text: speed, acceptance, speedup measured and predicted, and what it means.
+def live_line(stats: Stats, why_plain: str | None, width: int) -> str:
+    """How it is going, in at most `width` columns: the speed, how it compares, then the rest.
 
     Args:
-        why_plain: why nothing is drafted just now. `shape`: of what is drafted.
-        exact: is the text distributed as the target's own?
+        why_plain: why nothing is drafted just now.
+    """
+    parts = [f"{_number(stats.tokens_per_second, '.1f')} tok/s"]
+    if stats.drafted and stats.speedup is not None and stats.tokens >= _ENOUGH:
+        parts.append(compared(stats.speedup))
+    parts.append(f"{stats.tokens} tokens")
+    if stats.drafted:
+        parts.append(f"{_number(stats.tokens_per_cycle, '.1f')} tokens per step")
+        if _tried(stats) >= _ENOUGH:
+            parts.append(f"{_number(stats.alpha, '.0%')} of guesses accepted")
+    if why_plain:
+        parts.append(f"not guessing ahead: {why_plain}")
+    line = ""
+    for part in parts:
+        longer = f"{line} · {part}" if line else part
+        if len(longer) > width:
+            break
+        line = longer
+    return line
+
+
+def compared(ratio: float) -> str:
+    """How a speed compares with that of plain decoding, in words."""
+    if ratio >= 1.5:
+        return f"{ratio:.1f} times as fast"
+    if abs(ratio - 1.0) <= _SAME:
+        return "as fast"
+    return f"{abs(ratio - 1.0):.0%} {'faster' if ratio > 1.0 else 'slower'}"
+
+
+def summary(stats: Stats, why_plain: str | None, *, exact: bool) -> Iterator[str]:
+    """Two lines on an answer: its speed, and what guessing ahead came to.
+
+    Args:
+        why_plain: why nothing is drafted just now.
+        exact: is the text distributed as the target's own? A third line says so where not.
     """
     if not stats.cycles:
         yield "stopped before the first token"
         return
-    reused = f", {stats.reused_tokens} of them kept from before" if stats.reused_tokens else ""
     yield (
-        f"{stats.tokens} tokens in {stats.decode:.2f} s: {_number(stats.tokens_per_second, '.1f')} "
-        f"tok/s (prompt: {stats.prompt_tokens} tokens{reused}, {stats.prefill:.2f} s)"
+        f"{stats.tokens} tokens in {stats.decode:.2f} s: "
+        f"{_number(stats.tokens_per_second, '.1f')} tok/s (prompt: {_prompt(stats)})"
     )
-    if why_plain:
-        yield f"Not drafting at the end: {why_plain}. `spec-cpu plan` shows what passes cost here."
-    if not stats.drafted:
-        return
-    if not exact:
+    if stats.drafted:
+        yield _outcome(stats, why_plain)
+    elif why_plain:
+        yield f"Not guessing ahead: {why_plain}."
+    if stats.drafted and not exact:
         yield (
             "Not exact: the rule typical keeps what is likely enough, so that this text is not "
             "distributed as the target's own."
         )
-    positions = " ".join(f"{alpha:.2f}" for alpha in stats.alpha_by_position)
-    yield (
-        f"{_number(stats.tokens_per_cycle, '.2f')} tokens per step with k = {stats.k}"
-        f"{' (trees)' if shape == 'tree' else ''}; {_number(stats.alpha, '.0%')} accepted, "
-        f"{_number(stats.alpha_exact, '.0%')} expected (by position: {positions})"
-    )
-    if len(stats.by_source) > 1:
-        yield from (_part(name, one, stats) for name, one in stats.by_source.items())
-    if stats.speedup is None:
+
+
+def _prompt(stats: Stats) -> str:
+    kept = f", {stats.reused_tokens} of them kept from before" if stats.reused_tokens else ""
+    return f"{stats.prompt_tokens} tokens{kept}, {stats.prefill:.2f} s"
+
+
+def _outcome(stats: Stats, why_plain: str | None) -> str:
+    """How it compares with plain decoding, and what that rests on."""
+    if stats.tokens < _ENOUGH:
+        compares = "Too short an answer to compare"
+    elif stats.speedup is None:
+        compares = "Too few plain steps to compare with"
+    else:
+        ratio = compared(stats.speedup)
+        same = ratio == "as fast"
+        compares = f"As fast as {_WITHOUT}" if same else f"{ratio.capitalize()} than {_WITHOUT}"
+        if stats.speedup >= 1.5:
+            compares = f"{ratio.capitalize()} as {_WITHOUT}"
+    grounds = [f"{_number(stats.tokens_per_cycle, '.1f')} tokens per step"]
+    if _tried(stats) >= _ENOUGH:
+        grounds.append(f"{_number(stats.alpha, '.0%')} of the guesses accepted")
+    stopped = f". At the end it guessed nothing: {why_plain}" if why_plain else ""
+    return f"{compares}: {', '.join(grounds)}{stopped}."
+
+
+def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
+    """All that was measured of an answer: a name, a value, and what it means.
+
+    Shares of fewer than 30 tokens are left out.
+
+    Args:
+        shape: of what is drafted.
+    """
+    yield "speed", f"{_number(stats.tokens_per_second, '.1f')} tok/s", "of this answer"
+    if stats.drafted and stats.speedup is not None:
+        plain = _number(stats.plain_tokens_per_second, ".1f")
+        yield f"speed {_WITHOUT}", f"{plain} tok/s", "by this run's own plain steps, or by costs"
+        yield "speedup", f"{stats.speedup:.2f}x", "the first over the second"
+        formula, textbook = stats.speedup_theory, stats.speedup_textbook
         yield (
-            "speedup not known: there are too few plain steps to compare with, and no measured "
-            "passes as wide as these (`spec-cpu plan --max-k K` measures them)"
+            "by the formula",
+            f"{_number(formula, '.2f')}x",
+            "E / (V(k+1) + k c), as measured here",
         )
+        yield "by the textbook", f"{_number(textbook, '.2f')}x", "E / (1 + k c): checking is free"
+    yield "tokens per step", _number(stats.tokens_per_cycle, ".2f"), "E: 1 is plain decoding"
+    if stats.drafted:
+        trees = " (trees)" if shape == "tree" else ""
+        yield "guesses per step", f"{stats.k}{trees}", "k: in most steps that guessed"
+        if stats.c is not None:
+            yield "a guess takes", f"{stats.c:.2f}", "c: all that asking took, in plain steps"
+        if stats.verify_cost is not None:
+            yield "checking takes", f"{stats.verify_cost:.2f}", f"V({stats.k + 1}): in plain steps"
+        yield from _shares(stats)
+        yield from (_part(name, one, stats) for name, one in stats.by_source.items())
+    yield "time", f"{stats.decode:.2f} s", "for all tokens; of it:"
+    yield "  guessing", f"{stats.draft:.2f} s", "asking what may come next"
+    yield "  the model", f"{stats.target:.2f} s", "its passes"
+    yield "  choosing", f"{stats.sample:.2f} s", "sampling, and checking the guesses"
+    yield "before it", f"{stats.prefill:.2f} s", "reading the prompt"
+    if stats.calibrate >= 0.005:
+        yield "", f"{stats.calibrate:.2f} s", "timing this machine"
+
+
+def _shares(stats: Stats) -> Iterator[tuple[str, str, str]]:
+    tried = _tried(stats)
+    if tried < _ENOUGH:
         return
-    yield (
-        f"speedup {stats.speedup:.2f}x over plain decoding "
-        f"({_number(stats.plain_tokens_per_second, '.1f')} tok/s); predicted "
-        f"{_number(stats.speedup_theory, '.2f')}x, or "
-        f"{_number(stats.speedup_textbook, '.2f')}x if verifying were free"
-    )
-    yield from _advice(stats)
+    share = _number(stats.alpha, ".0%")
+    yield "guesses accepted", share, f"alpha, observed: of {tried} that were tried"
+    yield "  expected", _number(stats.alpha_exact, ".0%"), "alpha, exact: 1 - TV, with less noise"
+    counted = zip(stats.accepted_by_position, stats.tried_by_position, strict=True)
+    by_position = [f"{right / n:.0%}" for right, n in counted if n >= _ENOUGH]
+    if by_position:
+        yield "  by position", " ".join(by_position), "the first guess of a step, the second, ..."
 
 
-def _part(name: str, source: SourceStats, stats: Stats) -> str:
+def _part(name: str, source: SourceStats, stats: Stats) -> tuple[str, str, str]:
     if not source.cycles:
-        return f"{name}: never drafted"
-    return (
-        f"{name}: drafted in {source.cycles} of {stats.cycles} steps, "
-        f"{_number(source.alpha, '.0%')} accepted, "
-        f"{_number(source.tokens_per_cycle, '.2f')} tokens per step"
-    )
+        return name, "nothing", "never guessed"
+    share = f"{_number(source.alpha, '.0%')} accepted" if source.tried >= _ENOUGH else "guessed"
+    return name, share, f"had a part in {source.cycles} of {stats.cycles} steps"
 
 
-def _advice(stats: Stats) -> Iterator[str]:
-    if stats.speedup is None or stats.speedup >= defaults.WORTHWHILE_SPEEDUP or stats.c is None:
-        return
-    if stats.draft < _FREE * stats.decode or stats.speedup >= 1:
-        yield "Drafting brought little here: too few tokens were accepted for what a pass costs."
-        return
-    verify = (
-        f", a pass over {stats.k + 1} tokens {stats.verify_cost:.1f}" if stats.verify_cost else ""
-    )
-    yield (
-        f"This draft does not pay here: a token of it costs {stats.c:.2f} plain steps{verify}. "
-        "Try a much smaller draft, a smaller -k, or --draft none."
-    )
+def _tried(stats: Stats) -> int:
+    return sum(stats.tried_by_position)
 
 
 def as_json(session: Session, text: str) -> dict[str, Any]:

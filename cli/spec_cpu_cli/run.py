@@ -76,6 +76,14 @@ def run(
             rich_help_panel=opt.SELDOM,
         ),
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose",
+            help="Show all that was measured, and what it means.",
+            rich_help_panel=opt.OUTPUT,
+        ),
+    ] = False,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print one JSON object at the end.", rich_help_panel="Output"),
@@ -93,7 +101,7 @@ def run(
     which is there to try it out. Options can be kept in a file: see spec-cpu config.
     """
     from spec_cpu_cli import report
-    from spec_cpu_cli.answer import print_summary, say, stream_answer
+    from spec_cpu_cli.answer import print_details, print_summary, say, stream_answer
     from spec_cpu_cli.interrupt import EXIT_CODE
     from spec_cpu_cli.prompt import chosen_prompt, read_prompt
 
@@ -144,10 +152,9 @@ def run(
         elif not quiet:
             say(session, said)
             _say_where_it_was_cut(session.finish, session.n_ctx)
-            lines = report.summary(
-                session.stats, session.why_plain, session.shape, exact=session.exact
-            )
-            print_summary(lines)
+            print_summary(report.summary(session.stats, session.why_plain, exact=session.exact))
+            if verbose:
+                print_details(report.details(session.stats, session.shape))
         if kept and written:
             settings = settings_of(answer, sampling)
             kept.keep(record(session, choice, settings, session.finish))

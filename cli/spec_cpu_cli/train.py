@@ -128,7 +128,7 @@ def train(
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
     ] = False,
     quiet: opt.Quiet = False,
-    verbose: opt.Verbose = False,
+    llama_log: opt.LlamaLog = False,
 ) -> None:
     """Train a small head that guesses ahead for a model, on this machine.
 
@@ -140,7 +140,7 @@ def train(
     check_installed()
     _check_options(out, kind, only, quantization)
     asked = _asked(kind, seed, vocabulary, hours, tokens, prompts, epochs)
-    path = _target(target, verbose=verbose, show=not quiet)
+    path = _target(target, llama_log=llama_log, show=not quiet)
     folder = resume or out.with_name(f"{out.name}.work")
     work = _work(folder, path, asked)
     try:
@@ -195,13 +195,13 @@ def _asked(
     return Asked(kind, seed, vocabulary, hours, tokens, turns, epochs)
 
 
-def _target(name: str, *, verbose: bool, show: bool) -> Path:
+def _target(name: str, *, llama_log: bool, show: bool) -> Path:
     from spec_cpu.heads.file import check_writes
     from spec_cpu.llama import log
     from spec_cpu.models.fetch import resolve
     from spec_cpu_cli.progress import download_progress
 
-    log.set_verbose(verbose)
+    log.set_verbose(llama_log)
     with download_progress(show=show) as report:
         path = resolve(name, report)
     check_writes(path)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from spec_cpu.answer.stats import Stats
 from spec_cpu.errors import UsageError
-from spec_cpu_cli.answer import print_summary
+from spec_cpu_cli.answer import print_details, print_summary
 from spec_cpu_cli.chat.notes import note
-from spec_cpu_cli.report import summary
+from spec_cpu_cli.report import details, summary
 
 if TYPE_CHECKING:
     from spec_cpu_cli.chat.state import Chat
@@ -25,7 +25,8 @@ def stats(chat: Chat, _argument: str) -> None:
     session = chat.session
     if not session.stats.cycles:
         raise UsageError("nothing was answered yet")
-    print_summary(summary(session.stats, session.why_plain, session.shape, exact=session.exact))
+    print_summary(summary(session.stats, session.why_plain, exact=session.exact))
+    print_details(details(session.stats, session.shape))
 
 
 def tokens(chat: Chat, _argument: str) -> None:

@@ -1,0 +1,66 @@
+"""What the terminal behind a stream can do, asked of the terminal itself."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from typing import TextIO
+
+from spec_cpu_cli.wrapping import wrapped
+
+
+def size(stream: TextIO) -> os.terminal_size | None:
+    """Columns and rows at this moment; None where there is no terminal, or one that knows none.
+
+    It is asked of the descriptor: COLUMNS may be of another window, or of a time before this one
+    was resized.
+    """
+    try:
+        found = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # no terminal, no descriptor, closed
+        return None
+    return found if found.columns and found.lines else None
+
+
+def moves_cursor(stream: TextIO) -> bool:
+    """Can the cursor be moved there, and text be tinted?"""
+    return size(stream) is not None and (os.environ.get("TERM") or "dumb") not in (
+        "dumb",
+        "unknown",
+    )
+
+
+def can_draw(*, text: bool) -> bool:
+    """Can a line be drawn on standard error, and taken away again, without harm to any text?
+
+    Whatever reads from a pipe may write to the same terminal at any moment, as `tee` does.
+
+    Args:
+        text: does text stream to standard output meanwhile?
+    """
+    if not moves_cursor(sys.stderr):
+        return False
+    if not text:
+        return True
+    try:
+        out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    if size(sys.stdout) is not None:
+        return out.st_rdev == err.st_rdev
+    return stat.S_ISREG(out.st_mode) or stat.S_ISCHR(out.st_mode)
+
+
+def forget_stale_size() -> None:
+    """Leave nobody the exported size of a terminal whose true size is known."""
+    if size(sys.stdout) or size(sys.stderr):
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
+
+
+def print_aside(*lines: str) -> None:
+    """Print lines to standard error; on a terminal they are broken at spaces, not within words."""
+    found = size(sys.stderr)
+    for line in lines:
+        print(wrapped(line, found.columns) if found else line, file=sys.stderr)
