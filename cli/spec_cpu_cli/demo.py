@@ -9,7 +9,6 @@ import typer
 
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
-from spec_cpu_cli.report import compared
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
@@ -84,6 +83,8 @@ def _answered(
 
 def comparison(ahead: Stats, plain: Stats) -> str:
     """What two answers took each way, and what guessing ahead came to, in words."""
+    from spec_cpu_cli.report import compared
+
     fast, slow = ahead.tokens_per_second, plain.tokens_per_second
     assert fast
     assert slow, "an answer has a cycle at least"

@@ -93,8 +93,8 @@ def test_stats_show_speed_and_acceptance(program: Program, readable: Models) -> 
     assert "accepted" not in before
     for part in (
         r"\d tok/s",
-        r"\d+% accepted",
-        r"speedup not known",
+        r"tokens per step",
+        r"asking what may come next",
     ):
         assert re.search(part, after), part
 
@@ -190,7 +190,7 @@ def test_a_conversation_on_a_terminal(program: Program, readable: Models) -> Non
     terminal = program.on_terminal("chat", *readable.pair, *SHORT, "--quiet")
     for question, answer in zip(["hi", "and then?"], piped.text.splitlines(), strict=True):
         terminal.type(f"{question}\r")
-        terminal.wait_for(re.escape(answer) + "\r\n")
+        terminal.wait_for(re.escape(answer.rstrip()) + "\r\n")
     terminal.type("/exit\r")
     assert terminal.finish().code == 0
 

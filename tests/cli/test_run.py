@@ -211,11 +211,33 @@ def test_a_summary_follows_the_text(
     err = cli("run", *readable.pair, *ASKED).err
     assert f"{TOKENS} tokens in " in err
     assert f"prompt: {drafted['prompt_tokens']} tokens" in err
-    assert f"{drafted['alpha']:.0%} accepted, {drafted['alpha_exact']:.0%} expected" in err
-    assert f"{drafted['tokens_per_cycle']:.2f} tokens per step with k = 4" in err
+    assert f"{drafted['alpha']:.0%} of the guesses accepted" in err
+    assert f"{drafted['tokens_per_cycle']:.1f} tokens per step" in err
     assert re.search(r"[\d.]+ tok/s", err)
-    assert "speedup not known" in err
-    assert len(err.splitlines()) <= 6
+    assert err.count("%") == 1
+    assert len(err.splitlines()) == 4  # where it was cut, an empty one, and two
+
+
+def test_verbose_says_what_each_number_is(
+    cli: Program, readable: Models, drafted: dict[str, Any]
+) -> None:
+    err = cli("run", *readable.pair, *ASKED, "--verbose").err
+    for value, meaning in (
+        (f"{drafted['alpha']:.0%}", "alpha, observed"),
+        (f"{drafted['alpha_exact']:.0%}", "alpha, exact"),
+        (f"{drafted['tokens_per_cycle']:.2f}", "E: 1 is plain"),
+        ("4", "k: in most steps"),
+    ):
+        assert re.search(rf" {value}  {meaning}", err), meaning
+
+
+def test_five_tokens_say_nothing_of_a_rate(cli: Program, readable: Models) -> None:
+    args = ["run", *readable.pair, "-k", "2", "-n", "5", "--ignore-eos", "why?"]
+    short, verbose = cli(*args).err, cli(*args, "--verbose").err
+    assert "Too short an answer to compare" in short
+    for said in (short, verbose):
+        assert "%" not in said
+        assert "alpha" not in said
 
 
 @pytest.mark.slow
@@ -243,9 +265,9 @@ def test_quiet_leaves_the_text(cli: Program, readable: Models) -> None:
     assert done.err == ""
 
 
-def test_verbose_shows_llama_cpp_and_nothing_else_does(cli: Program, readable: Models) -> None:
+def test_llama_log_shows_llama_cpp_and_nothing_else_does(cli: Program, readable: Models) -> None:
     args = ["run", *readable.pair, "--seed", "1", "-n", "5", "why?"]
-    loud, calm = cli(*args, "--verbose"), cli(*args)
+    loud, calm = cli(*args, "--llama-log"), cli(*args, "--verbose")
     assert "llama_model_loader" in loud.err
     assert "llama_" not in calm.err
     assert loud.out == calm.out

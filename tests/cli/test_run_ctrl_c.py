@@ -23,8 +23,7 @@ def test_ctrl_c_keeps_the_text_and_prints_the_summary(program: Program, readable
     found = re.search(r"^(\d+) tokens in .* tok/s", err.decode(), re.M)
     assert found
     assert len(text) == int(found[1]) + 1  # a newline at the end
-    assert "% accepted" in err.decode()
-    assert "speedup " in err.decode()
+    assert "tokens per step" in err.decode()
     assert "Traceback" not in err.decode()
 
 
