@@ -10,6 +10,7 @@ import typer
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.signature import with_options
+from spec_cpu_cli.terminal import print_text
 
 if TYPE_CHECKING:
     from spec_cpu.answer.stats import Stats
@@ -45,15 +46,15 @@ def demo(*, models: opt.ModelOptions, drafting: opt.DraftOptions) -> None:
         if not models.quiet:
             say(session)
         for prompt in PROMPTS:
-            print(f"> {prompt}\n", flush=True)
+            print_text(f"> {prompt}\n")
             ahead = _answered(session, prompt, shown=True, quiet=models.quiet)
             # A machine that grows faster or slower meanwhile favours neither.
             plain = _answered(session, prompt, k=0)
             plain.merge(_answered(session, prompt, k=0))
             ahead.merge(_answered(session, prompt))
-            print(f"\n{comparison(ahead, plain)}\n", flush=True)
+            print_text(f"\n{comparison(ahead, plain)}\n")
     if models.target is None and models.pair is None:
-        print(
+        print_text(
             "That was a demo model of 135 million parameters; for a real one on this machine: "
             "spec-cpu models suggest"
         )

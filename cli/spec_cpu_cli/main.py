@@ -33,7 +33,7 @@ from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import EXIT_CODE
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.prompt import is_text
-from spec_cpu_cli.terminal import forget_stale_size
+from spec_cpu_cli.terminal import forget_stale_size, print_aside
 
 # Typer carries a click of its own: what its errors have in common is found through what it exports.
 _ClickError = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -107,7 +107,7 @@ def _run() -> int:
         return 0
     except Exception as error:
         message, code = _explain(error)
-        print(f"spec-cpu: {message}", file=sys.stderr)
+        print_aside(f"spec-cpu: {message}")
     return code if isinstance(code, int) else 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.keeping import KeepOptions, record, settings_of
 from spec_cpu_cli.signature import with_options
+from spec_cpu_cli.terminal import print_aside
 
 
 @with_options
@@ -168,6 +168,6 @@ def run(
 
 def _say_where_it_was_cut(finish: str, n_ctx: int) -> None:
     if finish == "length":
-        print("note: cut at --max-tokens", file=sys.stderr)
+        print_aside("note: cut at --max-tokens")
     elif finish == "context":
-        print(f"note: cut where the context of {n_ctx:,} tokens was full", file=sys.stderr)
+        print_aside(f"note: cut where the context of {n_ctx:,} tokens was full")

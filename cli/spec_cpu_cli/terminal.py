@@ -59,8 +59,19 @@ def forget_stale_size() -> None:
             os.environ.pop(name, None)
 
 
-def print_aside(*lines: str) -> None:
-    """Print lines to standard error; on a terminal they are broken at spaces, not within words."""
+def print_text(text: str) -> None:
+    """Print a text to standard output; on a terminal its lines are broken at spaces."""
+    found = size(sys.stdout)
+    print(wrapped(text, found.columns) if found else text, flush=True)
+
+
+def print_aside(*lines: str, dim: bool = False) -> None:
+    """Print lines to standard error; on a terminal they are broken at spaces, not within words.
+
+    Args:
+        dim: in a low voice, on a terminal that has one.
+    """
     found = size(sys.stderr)
+    begin, end = ("\x1b[2m", "\x1b[0m") if dim and moves_cursor(sys.stderr) else ("", "")
     for line in lines:
-        print(wrapped(line, found.columns) if found else line, file=sys.stderr)
+        print(begin + (wrapped(line, found.columns) if found else line) + end, file=sys.stderr)

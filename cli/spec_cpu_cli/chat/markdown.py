@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from spec_cpu_cli.chat.notes import draws
+from spec_cpu_cli import terminal
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 # What would move the cursor, or worse, is shown by its symbol.
@@ -26,7 +26,7 @@ class MarkdownView:
         at = complete_blocks(self._pending)
         if at:
             block, self._pending = self._pending[:at], self._pending[at:]
-            if draws():
+            if terminal.moves_cursor(sys.stderr):
                 sys.stdout.write(_ERASE_BELOW)  # what is drawn there is soon drawn anew
             self._print(block)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
+from spec_cpu_cli import terminal
 from spec_cpu_cli.flags import with_flags
 
 _BEGINNING = 60  # characters
@@ -12,19 +10,12 @@ _BEGINNING = 60  # characters
 
 def note(text: str) -> None:
     """Say `text`."""
-    print(text, file=sys.stderr)
-
-
-def draws() -> bool:
-    """Is standard error a terminal that does more than show one character after another?"""
-    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    terminal.print_aside(text)
 
 
 def dim_note(text: str) -> None:
     """Say `text` in a low voice, on a terminal that has one."""
-    if draws():
-        text = f"\x1b[2m{text}\x1b[0m"
-    note(text)
+    terminal.print_aside(text, dim=True)
 
 
 def complain(error: Exception) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from textwrap import wrap
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from spec_cpu.answer.stats import Stats
 from spec_cpu.errors import UsageError
+from spec_cpu_cli import terminal
 from spec_cpu_cli.answer import print_details, print_summary
 from spec_cpu_cli.chat.notes import note
 from spec_cpu_cli.report import details, summary
@@ -17,7 +17,7 @@ from spec_cpu_cli.report import details, summary
 if TYPE_CHECKING:
     from spec_cpu_cli.chat.state import Chat
 
-_NARROW = 60  # columns
+_NARROW, _WIDTH = 60, 80  # columns: of a narrow terminal, and where there is none
 
 
 def stats(chat: Chat, _argument: str) -> None:
@@ -51,7 +51,8 @@ def speed_line(stats: Stats) -> str:
 
 def print_columns(rows: Iterable[tuple[str, str]]) -> None:
     """Print two columns to standard error, one below the other in a narrow terminal."""
-    width = _width()
+    found = terminal.size(sys.stderr)
+    width = found.columns if found else _WIDTH
     pairs = list(rows)
     indent = 2 + max(len(left) for left, _ in pairs)
     if width < _NARROW:
@@ -65,11 +66,3 @@ def print_columns(rows: Iterable[tuple[str, str]]) -> None:
             note(left)
         for line in lines:
             note(f"{'':{indent}}{line}")
-
-
-def _width() -> int:
-    """Columns of the terminal that standard error is; otherwise 80."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
