@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
 
@@ -87,8 +88,11 @@ def print_summary(lines: Iterable[str]) -> None:
 
 
 def print_details(rows: Iterable[tuple[str, str, str]]) -> None:
-    """Print all that was measured to standard error, in three columns."""
+    """Print all that was measured to standard error, in three columns where they fit."""
     rows = list(rows)
     names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
-    lines = (f"{name:{names}}  {value:>{values}}  {meaning}" for name, value, meaning in rows)
+    lines = [f"{name:{names}}  {value:>{values}}  {meaning}" for name, value, meaning in rows]
+    room = terminal.size(sys.stderr)
+    if room and max(map(len, lines)) >= room.columns:  # no table
+        lines = [f"{name}: {value} ({meaning})" for name, value, meaning in rows]
     terminal.print_aside("", *lines)

@@ -8,6 +8,7 @@ from typing import Any
 
 from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.session import Session
+from spec_cpu_cli.flags import with_flags
 
 _ENOUGH = 30  # tokens tried, or answered, from which a share or a ratio of them says anything
 _SAME = 0.02  # speeds that lie closer together count as the same
@@ -44,7 +45,7 @@ def compared(ratio: float) -> str:
     if ratio >= 1.5:
         return f"{ratio:.1f} times as fast"
     if abs(ratio - 1.0) <= _SAME:
-        return "as fast"
+        return "about as fast"
     return f"{abs(ratio - 1.0):.0%} {'faster' if ratio > 1.0 else 'slower'}"
 
 
@@ -65,7 +66,7 @@ def summary(stats: Stats, why_plain: str | None, *, exact: bool) -> Iterator[str
     if stats.drafted:
         yield _outcome(stats, why_plain)
     elif why_plain:
-        yield f"Not guessing ahead: {why_plain}."
+        yield f"Not guessing ahead: {with_flags(why_plain)}."
     if stats.drafted and not exact:
         yield (
             "Not exact: the rule typical keeps what is likely enough, so that this text is not "
@@ -86,14 +87,12 @@ def _outcome(stats: Stats, why_plain: str | None) -> str:
         compares = "Too few plain steps to compare with"
     else:
         ratio = compared(stats.speedup)
-        same = ratio == "as fast"
-        compares = f"As fast as {_WITHOUT}" if same else f"{ratio.capitalize()} than {_WITHOUT}"
-        if stats.speedup >= 1.5:
-            compares = f"{ratio.capitalize()} as {_WITHOUT}"
+        link = "as" if ratio.endswith("as fast") else "than"
+        compares = f"{ratio.capitalize()} {link} {_WITHOUT}"
     grounds = [f"{_number(stats.tokens_per_cycle, '.1f')} tokens per step"]
     if _tried(stats) >= _ENOUGH:
         grounds.append(f"{_number(stats.alpha, '.0%')} of the guesses accepted")
-    stopped = f". At the end it guessed nothing: {why_plain}" if why_plain else ""
+    stopped = f". At the end it guessed nothing: {with_flags(why_plain)}" if why_plain else ""
     return f"{compares}: {', '.join(grounds)}{stopped}."
 
 
@@ -133,7 +132,7 @@ def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
     yield "  choosing", f"{stats.sample:.2f} s", "sampling, and checking the guesses"
     yield "before it", f"{stats.prefill:.2f} s", "reading the prompt"
     if stats.calibrate >= 0.005:
-        yield "", f"{stats.calibrate:.2f} s", "timing this machine"
+        yield "and", f"{stats.calibrate:.2f} s", "timing this machine"
 
 
 def _shares(stats: Stats) -> Iterator[tuple[str, str, str]]:

@@ -37,6 +37,23 @@ def test_ctrl_c_on_a_terminal(program: Program, readable: Models) -> None:
     assert b"Traceback" not in terminal.shown
 
 
+def test_no_key_is_echoed_into_the_text(program: Program, readable: Models) -> None:
+    terminal = program.on_terminal("run", *readable.plain, *ENDLESS, "--json", on="ie")
+    terminal.wait_for("tok/s")
+    terminal.type("@@@@\x03")
+    terminal.finish()
+    assert b"@@@@" not in terminal.shown
+    assert b"^C" not in terminal.shown
+
+
+def test_a_signal_that_ends_it_takes_the_live_line_away(program: Program, readable: Models) -> None:
+    terminal = program.on_terminal("run", *readable.plain, *ENDLESS, "--json", on="ie")
+    terminal.wait_for("tok/s")
+    terminal.child.terminate()
+    assert terminal.finish().code == 128 + signal.SIGTERM
+    assert terminal.shown.endswith(b"\x1b[J")
+
+
 def test_an_interrupted_answer_says_so_in_json(program: Program, readable: Models) -> None:
     # The live line stays away with --json but for the terminal: that it is there means it writes.
     terminal = program.on_terminal("run", *readable.pair, *ENDLESS, "--json", on="ie")
