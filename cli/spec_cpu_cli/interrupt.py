@@ -7,12 +7,19 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import Protocol
 
 from spec_cpu_cli.keys import echo_off, echo_on
 from spec_cpu_cli.progress import Report
 
 EXIT_CODE = 130  # 128 + SIGINT, as shells have it
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Hide(Protocol):
+    """Takes away what is drawn on the terminal, for now or for good."""
+
+    def __call__(self, *, for_good: bool) -> None: ...
 
 
 class Interrupt:
@@ -25,7 +32,7 @@ class Interrupt:
     long pass. The C-level handler writes to a pipe at once, though, and a thread reads it.
     """
 
-    def __init__(self, hide: Callable[[], None] | None = None) -> None:
+    def __init__(self, hide: Hide | None = None) -> None:
         """Take signals once it is entered.
 
         Args:
@@ -82,7 +89,7 @@ class Interrupt:
         if not self._stop_requested:
             return
         self._stop_requested = False
-        self._hide()
+        self._hide(for_good=False)
         echo_on()
         os.kill(os.getpid(), signal.SIGSTOP)
         echo_off()
@@ -102,7 +109,7 @@ class Interrupt:
 
     def _leave(self, code: int) -> None:
         """End the process now, whatever the main thread does."""
-        self._hide()
+        self._hide(for_good=True)
         echo_on()
         os._exit(code)
 
@@ -111,5 +118,5 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
     """The pipe has told already."""
 
 
-def _nothing() -> None:
+def _nothing(*, for_good: bool) -> None:
     """Nothing is drawn."""

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from math import inf
+from threading import Lock
 from time import monotonic
 
 from spec_cpu.answer.stats import Stats
@@ -22,6 +23,7 @@ _TINTS: dict[Origin, str] = {
     "plain": "",
 }
 _REFRESH = 0.1  # seconds between two states of the live line
+_PATIENCE = 0.5  # seconds that whoever ends the process waits for a writer
 _ROWS = 3  # fewer leave no room for it
 
 # The live line stays on the row below the text's cursor: make sure there is one, save the cursor,
@@ -48,6 +50,7 @@ class AnswerView:
         self._on_terminal = sys.stdout.isatty()
         self._screen = sys.stdout if self._on_terminal else sys.stderr
         self._wrapper = Wrapper()
+        self._writing = Lock()
         self._color = color and terminal.moves_cursor(sys.stdout)
         self._live = live
         self._line = ""
@@ -57,13 +60,14 @@ class AnswerView:
 
     def show(self, pieces: Sequence[Piece], stats: Stats, why_plain: str | None) -> None:
         """Write `pieces`, then the live line for `stats` (and `why_plain`: see `live_line`)."""
-        room = self._measure()
-        erasure = self._erasure()
-        if self._on_terminal:
-            text = "".join(self._wrapper.push(piece.text, self._tint(piece)) for piece in pieces)
-        else:
-            text = "".join(piece.text for piece in pieces)
-        self._write(erasure, text, self._drawing(stats, why_plain, room))
+        with self._writing:
+            room = self._measure()
+            erasure = self._erasure()
+            if self._on_terminal:
+                parts = (self._wrapper.push(piece.text, self._tint(piece)) for piece in pieces)
+            else:
+                parts = (piece.text for piece in pieces)
+            self._write(erasure, "".join(parts), self._drawing(stats, why_plain, room))
 
     def close(self) -> None:
         """Take the live line away and end the text's last line."""
@@ -76,12 +80,23 @@ class AnswerView:
             text = "\n"
         self._write(erasure, text, "")
 
-    def hide(self) -> None:
-        """Take the live line away and leave the row to others; any thread may call this."""
-        self._measure()
-        out = self._erasure() + self._wrapper.break_line()
-        if out:
-            os.write(self._screen.fileno(), out.encode())
+    def hide(self, *, for_good: bool) -> None:
+        """Take the live line away and leave the row to others; any thread may call this.
+
+        Args:
+            for_good: draw it no more, for the process is about to end.
+        """
+        # A terminal that was halted (Ctrl-S) may hold a writer up for ever, and not the end as well.
+        if not self._writing.acquire(timeout=_PATIENCE):
+            return
+        try:
+            self._live = self._live and not for_good
+            self._measure()
+            out = self._erasure() + self._wrapper.break_line()
+            if out:
+                os.write(self._screen.fileno(), out.encode())
+        finally:
+            self._writing.release()
 
     def _measure(self) -> os.terminal_size | None:
         """The terminal's size now: each time anew, for windows are resized while text streams."""

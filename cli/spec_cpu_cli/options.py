@@ -269,7 +269,7 @@ class AnswerOptions:
         bool,
         typer.Option(
             "--color",
-            help="Colour tokens: guessed right green, guessed wrong yellow, one beyond them cyan.",
+            help="Colour tokens: guessed right green, guessed wrong magenta, one beyond them cyan.",
             rich_help_panel=OUTPUT,
         ),
     ] = False

@@ -78,7 +78,12 @@ def test_the_comparison_says_which_is_faster(seconds: float, ratio: float) -> No
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.5, "2.0 times as fast"), (0.8, "25% faster"), (1.25, "20% slower"), (1.01, "about as fast")],
+    [
+        (0.5, "2.0 times as fast"),
+        (0.8, "25% faster"),
+        (1.25, "20% slower"),
+        (1.01, "about as fast"),
+    ],
 )
 def test_the_words(seconds: float, words: str) -> None:
     assert words in comparison(answer(100, seconds), answer(100, 1.0))
