@@ -86,7 +86,7 @@ class AnswerView:
         Args:
             for_good: draw it no more, for the process is about to end.
         """
-        # A terminal that was halted (Ctrl-S) may hold a writer up for ever, and not the end as well.
+        # A halted terminal (Ctrl-S) may hold a writer up for ever, and not the end as well.
         if not self._writing.acquire(timeout=_PATIENCE):
             return
         try:
