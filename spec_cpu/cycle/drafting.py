@@ -32,10 +32,12 @@ class Decides(Protocol):
         reason: why nothing is drafted, in a person's words; None while something is.
         hopeless: will it never draft, whatever is accepted?
         floor: the chance below which no node is worth its place in a pass.
+        rests: is it known that passes of a draft do not pay where nothing else was found?
     """
 
     calibration: Calibration
     floor: float
+    rests: bool
     hopeless: bool
 
     @property
@@ -83,6 +85,8 @@ class Proposal:
 
     def parts(self, verdict: Verdict) -> dict[str, Part]:
         """What each source had in it."""
+        if not self.names and self.passed is None:
+            return {}
         parts: dict[str, Part] = {} if self.passed is None else {self.passed: Part()}
         stayed = set(verdict.path)
         reached: dict[str, set[int]] = {}
@@ -130,15 +134,15 @@ class Drafting:
         """
         start = perf_counter()
         policy, source = self.policy, self._passes
-        most = policy.most(room)
-        if not most or not self.sources:
+        most = policy.most(room) if self.sources else 0
+        if not most:
             return Proposal(TokenTree())
         growth = Growth(
             self._lookups, policy.calibration, most, paths, floor=policy.floor, ends=self._ends
         )
         growth.fill()
         proposal, passed = None, False
-        if source is not None:
+        if source is not None and not (policy.rests and not growth.chances):
             reader = Reader(pipeline, pipeline.recent(text))
             able = source.able(reader, _FED * most)
             try:
@@ -150,13 +154,18 @@ class Drafting:
                 name = source.model.path.name if source.model else "the draft"
                 raise ModelError(f"{name}: {error}") from None
         if proposal is None:
-            best = growth.best() if growth.chances else []
-            n = policy.verified([growth.chances[node] for node in best]) if best else 0
-            names = [growth.names(node) for node in best[:n]]
-            proposal = Proposal(growth.tree(best[:n]), names)
+            proposal = self._chosen(growth)
             proposal.passed = source.name if passed and source else None
         proposal.growth, proposal.seconds = growth, perf_counter() - start
         return proposal
+
+    def _chosen(self, growth: Growth) -> Proposal:
+        """The best of what was found, as far as it is worth verifying."""
+        best = growth.best()
+        n = self.policy.verified([growth.chances[node] for node in best]) if best else 0
+        if not n:
+            return Proposal(TokenTree())
+        return Proposal(growth.tree(best[:n]), [growth.names(node) for node in best[:n]])
 
     def _expanded(self, source: Passes, growth: Growth, able: int, reader: Reader) -> bool:
         """Add to the tree what passes of `source` find, as long as they pay; were any made?
@@ -262,7 +271,7 @@ class Drafting:
         """
         start = perf_counter()
         drawn = proposal.tree.q is not None
-        if proposal.growth is not None:
+        if proposal.growth is not None and proposal.growth.chances:
             proposal.growth.learn(tokens)
         if drawn:
             for node in range(min(len(proposal.tree), verdict.accepted + 1)):

@@ -117,9 +117,11 @@ class Growth:
 
     def best(self) -> list[int]:
         """The nodes of the best tree, best first."""
+        likely = [node for node, chance in enumerate(self.chances) if chance >= self._floor]
+        if not likely:
+            return []
         room, chosen = Paths(self._most_paths), {ROOT}
         found: list[int] = []
-        likely = [node for node, chance in enumerate(self.chances) if chance >= self._floor]
         for node in sorted(likely, key=lambda node: -self.chances[node]):
             parent = self._parents[node]
             if parent in chosen and room.extend(parent):

@@ -20,6 +20,7 @@ class Pinned:
     reason = None
     hopeless = False
     floor = 0.0
+    rests = False
 
     def __init__(self, k: int) -> None:
         self.calibration = Calibration()

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from math import isclose
+from typing import NamedTuple
 
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.budget import Budget
@@ -52,8 +52,7 @@ Open = tuple[float, float]
 accepted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a cycle.
 
     Attributes:
@@ -114,26 +113,24 @@ class Policy:
         self.calibration = Calibration()
         self._most, self._deepest, self._passes = most, deepest, passes
         self._in_run = CostsInRun(costs)
-        self._costs = costs
         self._repeatable = repeatable
         # What was measured beside other work never rules drafting out.
         self._sure = not costs.disturbed
         self.hopeless = self._sure and never_pays(costs.at(0), most, margin=_MARGIN)
-        self._budget = Budget(
-            self._plain, (_EXPLORE if explore is None else explore) if passes else 0.0
-        )
-        self._tokens, self._seconds = _RECORD, _RECORD * self._plain
+        plain = costs.passes[0] + costs.row
+        self._budget = Budget(plain, (_EXPLORE if explore is None else explore) if passes else 0.0)
+        self._tokens, self._seconds = _RECORD, _RECORD * plain
         self._n = 0  # nodes in the last pass
         self._nap = 0  # cycles for which it is known that a first pass does not pay
         self._idle = 0  # cycles since nodes were verified
         self._look = 0.0  # seconds that asking sources takes, but for passes
         self._missed = 0  # tokens since passes were made
         self._drafting = 0.0  # seconds of passes in this cycle
-        self._without: Way = (1.0, self._plain)  # what was expected in place of these passes
+        self._without: Way = (1.0, plain)  # what was expected in place of these passes
         self.brought = [0.0, 0.0]
         self._exploring = False  # what is drafted in this cycle is not expected to pay
-        self.floor = 0.0
         self._correct()
+        self._pace()
         self._usual = [*_FIRST]  # chances of what passes find after a node, best first
         self._usual_weight = 1.0
         self._chains = ChainRecord()
@@ -152,18 +149,14 @@ class Policy:
         return "the text does not repeat itself enough"
 
     @property
-    def _plain(self) -> float:
-        return self._costs.passes[0] + self._costs.row
-
-    @property
     def _asking(self) -> float:
         """Seconds that asking sources takes beyond what it always may."""
         return max(0.0, self._look - _ALLOWED * self._plain)
 
     @property
-    def _rate(self) -> float:
-        """Tokens a second, as things go; plain decoding's at least."""
-        return max(1.0 / self._plain, self._tokens / self._seconds)
+    def rests(self) -> bool:
+        """Is it known that passes do not pay where nothing was looked up?"""
+        return self._nap > 0
 
     # -- questions of a cycle -----------------------------------------------------------------
 
@@ -174,7 +167,6 @@ class Policy:
     def most(self, room: int) -> int:
         """Nodes that may be verified in this cycle, of up to `room`."""
         self._drafting, self._exploring = 0.0, False
-        self.floor = self._rate * self._slope
         if self.hopeless or (self._never and self._sure):
             return 0
         return max(0, min(self._most, room, self._affordable(self._most, self._asking)))
@@ -192,9 +184,9 @@ class Policy:
             layer: of those that may be extended, the best to extend first.
             layers: how deep the pass sees.
         """
-        first = not self._drafting
-        if not layer or (first and self._nap and not layer[0][1]):
+        if not layer:
             return 0
+        first = not self._drafting
         width = self._worth_feeding(layer)
         step, later = self._step(width, first=first), self._step(width, first=False)
         most = self._affordable(self._most, self._drafting + step + self._asking)
@@ -252,7 +244,7 @@ class Policy:
 
         Where to stop is decided token by token: see `worth_another`.
         """
-        most = min(self._deepest, room) if chances or not self._nap else 0
+        most = min(self._deepest, room)
         while most and self._loss(most) + self._drawing(most) > self._budget.bears:
             most -= 1
         if not most:
@@ -315,19 +307,21 @@ class Policy:
             return
         n, tokens = outcome.drafted, outcome.tokens
         costs = self._costs
-        seconds = costs.passes[n] + tokens * costs.row + self._drafting + self._change(n)
+        seconds = costs.passes[n] + tokens * costs.row + self._drafting
+        if n != self._n:
+            seconds += self._change(n)
         if not self._repeatable:
             self._learn_costs(outcome)
             seconds += self._asking
-        expected, took = self._without
-        lost = seconds - took - (tokens - expected) * self._plain
         self._budget.settle(self._plain, tokens, seconds)
-        if self._exploring:
-            self._budget.explored(self._plain, lost)
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + seconds
         if outcome.drawn:
             self._chains.count(n, outcome.accepted)
+        expected, took = self._without
+        if self._exploring:
+            lost = seconds - took - (tokens - expected) * self._plain
+            self._budget.explored(self._plain, lost)
         if self._drafting:
             self.brought[0] += tokens - expected + 1.0
             self.brought[1] += (seconds - took) / self._plain + 1.0
@@ -338,6 +332,7 @@ class Policy:
         self._in_run.move(outcome.depth)
         if self._costs is not self._in_run.now:
             self._correct()
+        self._pace()
 
     # -- how that is worked out ---------------------------------------------------------------
 
@@ -352,10 +347,16 @@ class Policy:
     def _correct(self) -> None:
         """Go by what passes take by now."""
         self._costs = self._in_run.now
+        self._plain = self._costs.passes[0] + self._costs.row
         self._never = never_pays(self._costs, self._most)
         one, *more = self._costs.passes[: self._most + 1]
         slopes = ((seconds - one) / n for n, seconds in enumerate(more, 1))
         self._slope = min(slopes, default=1.0)
+
+    def _pace(self) -> None:
+        """Tokens a second, as things go, plain decoding's at least; what a node must bring."""
+        self._rate = max(1.0 / self._plain, self._tokens / self._seconds)
+        self.floor = self._rate * self._slope
 
     def _ways(self, chances: Sequence[float], drafting: float) -> list[Way]:
         """Tokens and seconds of verifying 0, 1, 2, ... of the nodes with such chances."""

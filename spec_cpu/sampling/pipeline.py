@@ -212,6 +212,7 @@ class Pipeline:
         self._log_min_p = math.log(params.min_p) if params.min_p > 0 else -math.inf
         self._bias_ids = np.array(list(params.logit_bias), np.intp)
         self._bias = np.array(list(params.logit_bias.values()), np.float32)
+        self._forbidden = self._bias_ids[np.isneginf(self._bias)]
         self._adjusts = self.penalizes or len(self._bias) > 0
 
     def distribution(
@@ -262,7 +263,7 @@ class Pipeline:
 
     def allows_any(self, tokens: Ids) -> bool:
         """Is there one among `tokens` that no logit bias forbids?"""
-        forbidden = self._bias_ids[np.isneginf(self._bias)]
+        forbidden = self._forbidden
         return len(forbidden) < len(tokens) or not np.isin(tokens, forbidden).all()
 
     def likeliest(

@@ -82,7 +82,8 @@ class NgramSource:
     def commit(self, tokens: Sequence[int], scored: Scored) -> None:
         """Add `tokens` to the text."""
         self._index.extend(tokens)
-        self._found = {}
+        if self._found:
+            self._found = {}
 
     def forget(self) -> None:
         """Look things up in the references and the texts to come alone."""

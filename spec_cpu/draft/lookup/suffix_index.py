@@ -14,9 +14,9 @@ LONGEST = 16  # tokens that a match is followed back, at most
 _CANDIDATES = 8  # the latest occurrences that are looked at
 BREAK = -1  # between texts: no match crosses it
 _FEW = 32  # so many tokens are added one by one
-_SMALLEST = 10  # bits of a table
-
-_FACTOR, _MIX, _WORD = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 2**64 - 1
+_SMALLEST = 2**16  # places of a table: in a text of a session runs hardly ever share one
+_BITS = 8 * array("i").itemsize
+_PRIME = 998_244_353  # a run, as one number with a digit for each token, modulo this is its hash
 
 Positions = NDArray[np.int64]
 
@@ -34,14 +34,14 @@ class SuffixIndex:
 
     Hash chains, as in LZ77 (Deutsch 1996, RFC 1951, section 4): a table has the latest position of
     each hash, and each position the one before it with the same hash. So adding a token and taking
-    one back take constant time. 16 bytes a token, and 12 to 24 for the tables; a hash that two
-    runs share costs a look, never a wrong match.
+    one back take constant time. 16 bytes a token, and for the tables 12 to 24, or 768 KB if that is
+    more; a hash that two runs share costs a look, never a wrong match.
     """
 
     def __init__(self) -> None:
         self.tokens = array("i")
         self._before = [array("i") for _ in ORDERS]
-        self._bits = _SMALLEST
+        self._places = _SMALLEST
         self._latest = self._empty_tables()
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class SuffixIndex:
 
     def extend(self, tokens: Sequence[int] | NDArray[np.int32]) -> None:
         """Add `tokens` at the end."""
-        if len(tokens) > _FEW or len(self) + len(tokens) > 1 << self._bits:
+        if len(tokens) > _FEW or len(self) + len(tokens) > self._places:
             self._extend_many(tokens)
             return
         for token in tokens:
@@ -64,13 +64,13 @@ class SuffixIndex:
         if n >= len(self):
             return
         hashes = self._hashes(n)
-        for order, before, latest, buckets in zip(
+        for order, before, latest, places in zip(
             ORDERS, self._before, self._latest, hashes, strict=True
         ):
             first = max(n, order - 1)
             # Backwards, for of several positions with one hash the earliest says what was before.
             table = np.frombuffer(latest, np.int32)
-            table[buckets[first - n :][::-1]] = np.frombuffer(before, np.int32)[first:][::-1]
+            table[places[first - n :][::-1]] = np.frombuffer(before, np.int32)[first:][::-1]
             del before[n:]
         del self.tokens[n:]
 
@@ -87,15 +87,15 @@ class SuffixIndex:
         Args:
             after: tokens that are taken to follow the text: the run ends with them.
         """
-        if not after and not self.tokens:
-            return []
+        if not after and (not self.tokens or self._before[0][-1] < 0):
+            return []  # no longer run occurred where no pair did
         recent = self._recent(after)
         for i in range(len(ORDERS) - 1, -1, -1):
             order = ORDERS[i]
             if len(recent) < order:
                 continue
             before = self._before[i]
-            end = self._latest[i][self._bucket(recent, order)] if after else before[-1]
+            end = self._latest[i][self._place(recent[order - 1 :: -1])] if after else before[-1]
             found: list[Match] = []
             for _ in range(_CANDIDATES):
                 if end < 0:
@@ -122,43 +122,36 @@ class SuffixIndex:
             n += 1
         return n
 
-    def _bucket(self, recent: Sequence[int], order: int) -> int:
-        """Where the table has the run whose tokens, backwards, are the first of `recent`."""
-        value = 0
-        for token in recent[:order]:
-            value = (value * _FACTOR + token + 2) & _WORD
-        return (((value ^ (value >> 29)) * _MIX) & _WORD) >> (64 - self._bits)
+    def _place(self, run: Sequence[int]) -> int:
+        """Where a table has `run`."""
+        return int.from_bytes(array("i", run), "little") % _PRIME % self._places
 
     def _append(self, token: int) -> None:
         self.tokens.append(token)
-        last = len(self.tokens) - 1
-        if len(self) > 1 << self._bits:
+        if len(self.tokens) > self._places:
             self._grow()
-        recent = self.tokens[-ORDERS[-1] :][::-1]
-        shift, value, n = 64 - self._bits, 0, 0
+        last, run = len(self.tokens) - 1, self.tokens[-ORDERS[-1] :]
+        value, n, places = int.from_bytes(run, "little"), len(run), self._places
         for order, before, latest in zip(ORDERS, self._before, self._latest, strict=True):
-            if last < order - 1:
+            if n < order:
                 before.append(-1)
                 continue
-            while n < order:
-                value = (value * _FACTOR + recent[n] + 2) & _WORD
-                n += 1
-            bucket = (((value ^ (value >> 29)) * _MIX) & _WORD) >> shift
-            before.append(latest[bucket])
-            latest[bucket] = last
+            place = (value >> _BITS * (n - order)) % _PRIME % places
+            before.append(latest[place])
+            latest[place] = last
 
     def _extend_many(self, tokens: Sequence[int] | NDArray[np.int32]) -> None:
         start = len(self)
         self.tokens.frombytes(np.asarray(tokens, np.int32).tobytes())
-        if len(self) > 1 << self._bits:
+        if len(self) > self._places:
             self._grow()
         self._link(start)
 
     def _grow(self) -> None:
         """Larger tables, and all but what `tokens` has too many linked anew."""
         linked = len(self._before[0])
-        while len(self) > 1 << self._bits:
-            self._bits += 1
+        while len(self) > self._places:
+            self._places *= 2
         self._latest = self._empty_tables()
         added = self.tokens[linked:]
         del self.tokens[linked:]
@@ -169,11 +162,11 @@ class SuffixIndex:
 
     def _link(self, start: int) -> None:
         """Chain the positions from `start` on, which no chain knows yet."""
-        for order, before, latest, buckets in zip(
+        for order, before, latest, places in zip(
             ORDERS, self._before, self._latest, self._hashes(start), strict=True
         ):
             first = min(max(start, order - 1), len(self))
-            known = buckets[first - start :]
+            known = places[first - start :]
             by_bucket = known.argsort(kind="stable")
             grouped = known[by_bucket]
             new_group = np.append(True, grouped[1:] != grouped[:-1])[: len(grouped)]
@@ -187,20 +180,19 @@ class SuffixIndex:
             table[known] = np.arange(first, len(self), dtype=np.int32)
 
     def _hashes(self, start: int) -> list[Positions]:
-        """For each order the bucket of the run that ends at each position from `start` on."""
+        """For each order the place of the run that ends at each position from `start` on."""
         begin = max(0, start - ORDERS[-1] + 1)
-        tokens = np.frombuffer(self.tokens, np.int32)[begin:].astype(np.int64).astype(np.uint64)
+        tokens = np.frombuffer(self.tokens, np.uint32)[begin:].astype(np.uint64)
         value = np.zeros(len(self) - start, np.uint64)
-        buckets: list[Positions] = []
+        places: list[Positions] = []
         for n in range(ORDERS[-1]):
             behind = np.zeros(len(value), np.uint64)
             there = tokens[max(0, start - begin - n) : max(0, len(tokens) - n)]
             behind[len(value) - len(there) :] = there
-            value = value * np.uint64(_FACTOR) + behind + np.uint64(2)
+            value = (value * np.uint64(2**_BITS % _PRIME) + behind) % np.uint64(_PRIME)
             if n + 1 in ORDERS:
-                mixed = (value ^ (value >> np.uint64(29))) * np.uint64(_MIX)
-                buckets.append((mixed >> np.uint64(64 - self._bits)).astype(np.int64))
-        return buckets
+                places.append((value % np.uint64(self._places)).astype(np.int64))
+        return places
 
     def _empty_tables(self) -> list[array[int]]:
-        return [array("i", [-1]) * (1 << self._bits) for _ in ORDERS]
+        return [array("i", [-1]) * self._places for _ in ORDERS]
