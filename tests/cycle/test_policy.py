@@ -419,7 +419,7 @@ def test_what_cannot_be_is_refused(build: Callable[[], object]) -> None:
 @pytest.mark.parametrize("look", [0.02, 0.3, 3.0])
 def test_looking_up_is_paid_for_like_anything_else(look: float) -> None:
     """Sources that find nothing, and take `look` plain steps to say so, are asked less and less,
-    but for 3 % of a plain step that asking may always take."""
+    but for 2 % of a plain step that asking may always take."""
     true = costs("kernel", 0.0)
     deciding = Policy(true, most=8, deepest=0, passes=False)
     plain = true.passes[0] + true.row
@@ -429,4 +429,4 @@ def test_looking_up_is_paid_for_like_anything_else(look: float) -> None:
         drafting = look * plain * asked
         taken += plain + drafting
         deciding.observe(Outcome(0, 0, 1, drafting, true.passes[0], depth))
-    assert taken / plain <= 1.01 * n + 1.5 + min(look, 0.03) * n + 2 * look
+    assert taken / plain <= 1.01 * n + 1.5 + min(look, 0.02) * n + 2 * look
