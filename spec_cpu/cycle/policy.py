@@ -40,7 +40,6 @@ _ALLOWED = 0.02
 _IDLE = 24  # cycles without a draft after which it is said why
 _LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
 _NAP = 8  # plain steps until it is weighed anew, which takes 2 % of a step of 5 ms
-_AHEAD = 4  # passes of the draft that are thought ahead
 _FIRST = (0.45, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
 _TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
 
@@ -189,22 +188,20 @@ class Policy:
             return 0
         first = not self._drafting
         width = self._worth_feeding(layer)
-        step, later = self._step(width, first=first), self._step(width, first=False)
+        step = self._step(width, first=first)
         most = self._affordable(self._most, self._drafting + step + self._asking)
         if not most:
             return 0
         found, front = self._foreseen(chances, layer[:width])
-        ways = [self._ways(chances[:most], self._drafting)]
-        for ahead in range(1 if layers > 1 else _AHEAD):
-            for _ in range(layers - (not ahead)):
-                found += [chance * usual for chance in front for usual in self._usual]
-                front = [chance * self._usual[0] for chance in front]
-            best = sorted(found, reverse=True)[:most]
-            ways.append(self._ways(best, self._drafting + step + ahead * later))
-        values, *then = self._values(*ways)
+        for _ in range(1, layers):
+            found += [chance * usual for chance in front for usual in self._usual]
+            front = [chance * self._usual[0] for chance in front]
+        ways = self._ways(chances[:most], self._drafting)
+        best = sorted(found, reverse=True)[:most]
+        values, then = self._values(ways, self._ways(best, self._drafting + step))
         if first:
-            self._without = ways[0][values.index(max(values))]
-        if max(map(max, then)) > max(values) + _GAIN:
+            self._without = ways[values.index(max(values))]
+        if max(then) > max(values) + _GAIN:
             self._drafting += step
             return width
         if first and self._budget.explores(step):

@@ -159,6 +159,44 @@ def test_a_hopeless_draft_is_tried_now_and_then_for_1_percent(shape: Shape) -> N
     assert run.rate(300) >= 1 / 1.011
 
 
+@pytest.mark.parametrize("curve", ["kernel", "flat"])
+@pytest.mark.parametrize("shape", ["tree", "chain"])
+def test_a_draft_that_was_given_up_is_taken_up_again_once_it_is_right(
+    shape: Shape, curve: str
+) -> None:
+    def late(at: int) -> float:
+        return 0.001 if at < 400 else 0.95
+
+    true = costs(curve, 0.1, draft_read=0.001)
+    run = drafted(true, late, 1500, shape=shape, sure=LIE)
+    assert run.drafted(300, 400).mean() < 0.5  # it was given up
+    steady = drafted(true, always(0.95), 1500, shape=shape, sure=LIE)
+    assert run.rate(900) >= 0.95 * steady.rate(900) > 1.2
+
+
+@pytest.mark.parametrize("curve", ["kernel", "flat"])
+def test_a_drawn_chain_ends_before_what_the_draft_is_not_sure_of(curve: str) -> None:
+    def known(at: int) -> float:
+        return 0.05 if at % 6 == 0 else 0.97
+
+    def reaches(run: Run) -> float:
+        """The share of chains that have a token at such a place, not as their first."""
+        begins = 1 + np.cumsum([0, *run.tokens[:-1]])
+        later = [
+            any((at + i) % 6 == 0 for i in range(1, n))
+            for at, n in zip(begins, run.nodes, strict=True)
+            if at > 300 and n > 1
+        ]
+        return float(np.mean(later))
+
+    true = costs(curve, 0.02)
+    told = drafted(true, known, 1200, shape="chain", sure=known)
+    untold = drafted(true, known, 1200, shape="chain", sure=LIE)
+    assert reaches(told) < 0.1
+    assert reaches(untold) > 0.3
+    assert told.rate(300) > 1.02 * untold.rate(300)
+
+
 def test_a_draft_too_far_behind_to_catch_up_for_what_may_be_lost_is_not_tried() -> None:
     far = replace(costs("kernel", 0.1, draft_read=0.05), draft_window=None)
     run = drafted(far, wrong, 1000, sure=LIE)
