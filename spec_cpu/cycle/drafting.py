@@ -10,9 +10,9 @@ from typing import Protocol, TypeGuard
 
 import numpy as np
 
-from spec_cpu.cycle.calibration import Calibration
+from spec_cpu.cycle.calibration import Calibration, Open
 from spec_cpu.cycle.growth import Growth
-from spec_cpu.cycle.policy import Open, Outcome
+from spec_cpu.cycle.policy import Outcome
 from spec_cpu.cycle.verify import Verdict
 from spec_cpu.draft.base import WIDTH, Drawing, Lookup, Passes, Scored, Source
 from spec_cpu.draft.reader import Reader
@@ -37,11 +37,13 @@ class Decides(Protocol):
 
     calibration: Calibration
     floor: float
-    rests: bool
     hopeless: bool
 
     @property
     def reason(self) -> str | None: ...
+
+    @property
+    def rests(self) -> bool: ...
 
     def begin(self) -> None: ...
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spec_cpu.cycle.calibration import Calibration
-from spec_cpu.cycle.policy import Open, Outcome
+from spec_cpu.cycle.calibration import Calibration, Open
+from spec_cpu.cycle.policy import Outcome
 
 _EXPECTED, _LEARNT = 0.5, 0.1  # of a chain: accepted at first, and of each new one
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
-from math import isclose
 from typing import NamedTuple
 
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.budget import Budget
-from spec_cpu.cycle.calibration import Calibration, ChainRecord
+from spec_cpu.cycle.calibration import Calibration, ChainRecord, Open, PassRecord
 from spec_cpu.cycle.pace import CostsInRun
 
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
@@ -30,7 +29,7 @@ DOUBTFUL = "drafting did not seem to pay while this machine was busy with someth
 _MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 _GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond their price
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
-_RECORD = 16.0  # plain steps that the record begins with
+_RECORD = 16.0  # plain steps that the record begins with: with 1 a first lucky cycle rules the rest
 _LEARNT = 0.2  # of a new observation, where a mean is kept
 _EXPLORE = 1.0  # plain steps that may be spent at first on finding out whether passes pay
 # Of a plain step, that asking sources may always take; it takes 1 to 1.5 % of one of 5 ms. Without
@@ -40,16 +39,10 @@ _ALLOWED = 0.02
 _IDLE = 24  # cycles without a draft after which it is said why
 _LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
 _NAP = 8  # plain steps until it is weighed anew, which takes 2 % of a step of 5 ms
-_FIRST = (0.45, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
-_TREE_KEPT = 0.9  # of those, from one cycle with passes to the next
 
 
 Way = tuple[float, float]
 """Tokens and seconds that a cycle is expected to bring and to take."""
-
-Open = tuple[float, float]
-"""Of a node that may be extended: its chance, and that of the best known to follow it, if it is
-accepted."""
 
 
 class Outcome(NamedTuple):
@@ -131,8 +124,7 @@ class Policy:
         self._exploring = False  # what is drafted in this cycle is not expected to pay
         self._correct()
         self._pace()
-        self._usual = [*_FIRST]  # chances of what passes find after a node, best first
-        self._usual_weight = 1.0
+        self._found = PassRecord()
         self._chains = ChainRecord()
 
     # -- what there is to know ----------------------------------------------------------------
@@ -145,7 +137,7 @@ class Policy:
         if self._idle < _IDLE:
             return None
         if self._passes:
-            return f"too few tokens are accepted ({self._usual[0]:.0%})"
+            return f"too few tokens are accepted ({self._found.usual[0]:.0%})"
         return "the text does not repeat itself enough"
 
     @property
@@ -192,12 +184,8 @@ class Policy:
         most = self._affordable(self._most, self._drafting + step + self._asking)
         if not most:
             return 0
-        found, front = self._foreseen(chances, layer[:width])
-        for _ in range(1, layers):
-            found += [chance * usual for chance in front for usual in self._usual]
-            front = [chance * self._usual[0] for chance in front]
         ways = self._ways(chances[:most], self._drafting)
-        best = sorted(found, reverse=True)[:most]
+        best = self._found.foreseen(chances, layer[:width], layers)[:most]
         values, then = self._values(ways, self._ways(best, self._drafting + step))
         if first:
             self._without = ways[values.index(max(values))]
@@ -211,31 +199,9 @@ class Policy:
         self._nap = _NAP if first else 0
         return 0
 
-    def _foreseen(
-        self, chances: Sequence[float], layer: Sequence[Open]
-    ) -> tuple[list[float], list[float]]:
-        """The chances of all nodes once a pass was made for `layer`, and of the best it found."""
-        found, front = [*chances], []
-        for reach, known in layer:
-            best, *others = self._usual
-            if best > known:  # it will be surer of something than of what is known
-                child = reach * known
-                same = (i for i, chance in enumerate(found) if isclose(chance, child))
-                if (at := next(same, None)) is not None:
-                    del found[at]
-                new = reach * best
-            else:  # or of the same, if that is right
-                new = reach * (1.0 - known) * best
-            front.append(new)
-            found += [new, *(new / best * other for other in others)]
-        return found, front
-
     def found(self, reach: float, chances: Sequence[float]) -> None:
         """A pass found tokens with such calibrated chances after a node that is reached so."""
-        best = sorted(chances, reverse=True)[: len(_FIRST)]
-        weight = self._usual_weight = self._usual_weight + reach
-        for i, chance in enumerate(best):
-            self._usual[i] += reach / weight * (chance - self._usual[i])
+        self._found.count(reach, chances)
 
     def draws(self, chances: Sequence[float], room: int) -> int:
         """How many tokens to draw, at most, in place of the tree with such chances; 0: take it.
@@ -323,7 +289,7 @@ class Policy:
         if self._drafting:
             self.brought[0] += tokens - expected + 1.0
             self.brought[1] += (seconds - took) / self._plain + 1.0
-            self._usual_weight *= _TREE_KEPT
+            self._found.fade()
         self._missed = 0 if self._drafting else self._missed + tokens
         self._idle = 0 if n else self._idle + 1
         self._n, self._nap = n, max(0, self._nap - 1)
@@ -385,7 +351,9 @@ class Policy:
     def _worth_feeding(self, layer: Sequence[Open]) -> int:
         """How many of `layer`, one at least, bring more than feeding them along takes."""
         price = self._rate * (self._costs.draft_read + self._slope)
-        return max(1, sum(reach * (1.0 - known) * self._usual[0] > price for reach, known in layer))
+        return max(
+            1, sum(reach * (1.0 - known) * self._found.usual[0] > price for reach, known in layer)
+        )
 
     def _step(self, nodes: int, *, first: bool) -> float:
         """Seconds of a pass of the draft over `nodes` nodes; the first takes in what it missed."""

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from simulated import GREEDY
 from trees import leaves
 
-from spec_cpu.cycle.calibration import Calibration
+from spec_cpu.cycle.calibration import Calibration, Open
 from spec_cpu.cycle.drafting import Drafting, Proposal
 from spec_cpu.cycle.growth import Growth
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.policy import Open
 from spec_cpu.draft.base import WIDTH, Follows, Path
 from spec_cpu.draft.tree import ROOT, TokenTree
 

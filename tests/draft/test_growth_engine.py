@@ -25,8 +25,8 @@ import spec_cpu
 from spec_cpu import SamplingParams, defaults
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
+from spec_cpu.cycle.calibration import Open
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.policy import Open
 from spec_cpu.draft.base import WIDTH
 from spec_cpu.draft.passes.model import ModelSource
 from spec_cpu.draft.tree import ROOT, TokenTree
