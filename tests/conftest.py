@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from spec_cpu.cache import cache_dir
 from spec_cpu.llama.model import Model
+from spec_cpu.machine.disturbance import Spent
 from spec_cpu.models.fetch import resolve
 
 _KEPT = {"CACHE", "CONFIG", "ISA", "KERNELS", "VOCABULARIES"}
@@ -75,6 +76,16 @@ def default_models(
                 return resolve(name)
 
         yield find
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_else() -> Iterator[None]:
+    """What other programs do meanwhile, such as other tests, decides nothing."""
+    alone = Spent(0.0, 0.0, 0.0, 0.0, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        for user in ("costs.measure", "answer.participants"):
+            patch.setattr(f"spec_cpu.{user}.spent", lambda *_: alone)
+        yield
 
 
 @pytest.fixture(autouse=True)

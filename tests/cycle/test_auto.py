@@ -83,7 +83,7 @@ def test_costs_are_measured_once_and_kept(
     for _ in range(2):
         with spec_cpu.load(tiny_target, tiny_draft, threads=1) as session:
             answer(session, 4)
-    assert flat == [defaults.MAX_AUTO_DRAFT_TOKENS + 1]
+    assert flat == [defaults.MAX_TREE_NODES + 1], "for chains and for trees"
     with spec_cpu.load(tiny_target, tiny_draft, threads=2) as session:
         answer(session, 4)
         session.calibrate(4)
@@ -119,7 +119,7 @@ def test_kept_costs_that_do_not_hold_are_measured_again(
     (file,) = (cache / "costs").iterdir()
     record = json.loads(file.read_text())
     if damage == "old":
-        record["measured"] -= defaults.COSTS_AGE + 1
+        record["costs"]["measured"] -= defaults.COSTS_AGE + 1
         damage = json.dumps(record)
     elif damage == "short":
         record["costs"]["passes"] = record["costs"]["passes"][:3]

@@ -94,7 +94,7 @@ def test_a_session_says_whether_it_is_exact(tmp_path: Path, temperature: float) 
             accepted[rule] = session.stats.accepted
             exact = session.exact
             assert as_json(session, "")["exact"] is exact
-            lines = "\n".join(summary(session.stats, None, session.shape, exact=exact))
+            lines = "\n".join(summary(session.stats, None, exact=exact))
             assert ("Not exact" in lines) is not exact
             assert exact is (rule == "block" or temperature == 0)
     assert temperature or texts["block"] == texts["typical"]
