@@ -29,12 +29,14 @@ DOUBTFUL = "drafting did not seem to pay while this machine was busy with someth
 _MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
 _GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond their price
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
-_RECORD = 16.0  # plain steps that the record begins with: with 1 a first lucky cycle rules the rest
+# Plain steps that the record begins with. With 1, where acceptance comes in runs, one node is
+# drafted in place of five or more.
+_RECORD = 16.0
 _LEARNT = 0.2  # of a new observation, where a mean is kept
 _EXPLORE = 1.0  # plain steps that may be spent at first on finding out whether passes pay
-# Of a plain step, that asking sources may always take; it takes 1 to 1.5 % of one of 5 ms. Without
-# this a tiny target's budget is spent by asking alone, and a text that repeats itself late is
-# missed: 1.64 tokens a step from look-ups in place of 1.73; with 0.01 1.71.
+# Of a plain step, that asking sources may always take: of one of 5 ms it takes 1.0 to 1.3 %.
+# Without this a tiny target's budget is spent by asking alone, and a text that repeats itself late
+# is missed: 1.64 tokens a step from look-ups in place of 1.71 to 1.73.
 _ALLOWED = 0.02
 _IDLE = 24  # cycles without a draft after which it is said why
 _LASTS = 4.0  # cycles that a width is expected to last, over which its change is spread
