@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -328,6 +329,7 @@ class TestProgress:
     ) -> None:
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+        monkeypatch.setattr("spec_cpu_cli.terminal.size", lambda _: os.terminal_size((80, 24)))
         with download_progress() as report:
             report("downloading [it]", 0, None)
             report("downloading [it]", 1_000_000, 2_000_000)
