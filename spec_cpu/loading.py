@@ -270,6 +270,6 @@ def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
 def _usable(drafts: Drafts, target: Model, notices: list[str]) -> Drafts:
     """`drafts`, or none where `target` cannot take a rejected one back."""
     if drafts and target.why_no_drafts:
-        notices.append(f"{target.why_no_drafts}: decoding plainly")
+        notices.append(f"{target.why_no_drafts}: not guessing ahead")
         return Drafts()
     return drafts

@@ -51,7 +51,7 @@ def choose_models(
         return ModelChoice(
             target,
             Drafts(ngram=True),
-            "drafting from the text itself: give `draft` a small GGUF of the same family to draft "
+            "guessing from the text itself: give `draft` a small GGUF of the same family to guess "
             "with a model (`spec-cpu models list` shows pairs)",
         )
     return ModelChoice(target, drafts)

@@ -64,7 +64,7 @@ def model_sources(
     why_not = _why_not(context.model, draft, alone=alone)
     if why_not is not None:
         notices.append(
-            f"{why_not}: {'decoding plainly' if alone else 'drafting from the text itself'}"
+            f"{why_not}: {'not guessing ahead' if alone else 'guessing from the text itself'}"
         )
         draft.close()
         return []

@@ -87,8 +87,8 @@ def test_plan_run_and_json_agree_that_a_recurrent_target_cannot_be_drafted_for(
     assert run_program(monkeypatch, "run", "-m", mamba, "-n", 3, "hi", *flags) == 0
     ran = capsys.readouterr()
     for err in (planned.err, ran.err):
-        assert "decoding plainly" in err
-        assert "drafting from" not in err
+        assert "not guessing ahead" in err
+        assert "guessing from" not in err
     if flags:
         assert "recurrent memory" in json.loads(ran.out)["why_plain"]
 

@@ -188,7 +188,7 @@ def test_a_model_that_cannot_draft_leaves_the_look_up_alone(tmp_path: Path) -> N
             assert [drafter.name for drafter in session.sources] == ["ngram"]
             (notice,) = session.notices
             assert reason in notice
-            assert notice.endswith(": drafting from the text itself")
+            assert notice.endswith(": guessing from the text itself")
             assert answer(session)
     with pytest.raises(VocabularyMismatchError):
         spec_cpu.load(target, str(other))
