@@ -76,7 +76,7 @@ def plan(
     if as_json:
         print(json.dumps(_as_json(result)))
     else:
-        _print(result)
+        _print(result, looked_up=session.draft_model is None)
     if plot is not None:
         _plot(result, plot)
 
@@ -113,7 +113,7 @@ def _as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _print(plan: Plan) -> None:
+def _print(plan: Plan, *, looked_up: bool) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 100)
@@ -122,6 +122,11 @@ def _print(plan: Plan) -> None:
     console.print(*_assumed(plan), "", sep="\n", highlight=False)
     console.print(_best(plan), "")
     console.print(plan.verdict, style="bold")
+    if looked_up:
+        console.print(
+            "That is for steps that find something to guess: where a text does not repeat itself, "
+            "nothing is guessed."
+        )
 
 
 def _measured(costs: Costs) -> Iterator[str]:
