@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 
 from spec_cpu.cache import cache_dir, data_dir, size
 from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu_cli.asking import Yes, confirm
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.sizes import size_text
 
@@ -22,7 +22,6 @@ app = typer.Typer(
     invoke_without_command=True,
     callback=help_alone,
 )
-_DECLINED = 1  # the exit code
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def clear(
             autocompletion=_what,
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Remove what is kept.
 
@@ -169,16 +168,8 @@ def _hub_folder() -> str:
 
 def _ask(parts: Sequence[Part]) -> None:
     """Go on only if a person says so."""
-    if not _can_be_asked():
-        raise UsageError("nobody can be asked here whether to remove it: give --yes")
     named = ", ".join(f"{part.name} ({size_text(part.bytes)})" for part in parts)
-    if not typer.confirm(f"Remove {named} from {cache_dir()}?", err=True):
-        print("nothing was removed")
-        raise typer.Exit(_DECLINED)
-
-
-def _can_be_asked() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
+    confirm(f"Remove {named} from {cache_dir()}?")
 
 
 def _delete(path: Path) -> None:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.asking import Yes, confirm
 from spec_cpu_cli.chat.notes import beginning
 
 if TYPE_CHECKING:
     from spec_cpu.conversations.log import Logged
 
 app = typer.Typer(
-    help="Conversations that were kept with --log: list, show, clear.",
+    help="Conversations that were kept with --log: list, show, path, clear.",
     invoke_without_command=True,
     callback=opt.help_alone,
 )
@@ -85,12 +86,15 @@ def path() -> None:
 
 
 @app.command()
-def clear() -> None:
+def clear(yes: Yes = False) -> None:
     """Remove them all: nothing of what was said is kept."""
     from spec_cpu.conversations.log import Log
 
     with Log() as log:
-        print(f"removed {log.clear()} conversations from {log.path}")
+        if not yes:
+            confirm(f"Remove all conversations from {log.path}?")
+        n = log.clear()
+        print(f"removed {n} conversation{'' if n == 1 else 's'} from {log.path}")
 
 
 def _line(one: Logged) -> str:

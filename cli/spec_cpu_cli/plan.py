@@ -66,7 +66,7 @@ def plan(
     with session:
         said = 0 if quiet else say(session)
         if session.target.why_no_drafts:
-            _refuse(f"Do not speculate here: {session.target.why_no_drafts}.", as_json=as_json)
+            _refuse(f"Do not guess ahead here: {session.target.why_no_drafts}.", as_json=as_json)
             return
         with progress_bar(show=not quiet) as report:
             costs = session.calibrate(max_k + 1, depth=depth, progress=report)

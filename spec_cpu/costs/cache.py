@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -173,8 +173,8 @@ def known_or_measured(
     if costs.disturbed and not unkept:
         return costs, (
             f"this machine was busy while it was timed ({costs.disturbed}; {timed(costs)}), so how "
-            "much is drafted may not be the best. It is timed again another time, or now with "
-            "`recalibrate`"
+            "far is guessed ahead may not be the best. It is timed again at the next start, or now "
+            "with `recalibrate`"
         )
     return costs, unkept
 
@@ -209,15 +209,6 @@ def timed(costs: Costs) -> str:
 def old(costs: Costs) -> bool:
     """Were they measured more than a day ago?"""
     return _age(costs) > _DAY
-
-
-def kept_speeds() -> Iterator[tuple[int, Costs]]:
-    """Of each target that was timed on this processor: bytes of its weights, and its costs."""
-    processor = hardware.processor()
-    for path in _folder().glob("*.json"):
-        kept = _read(path)
-        if kept and kept.processor == processor and not kept.doubtful:
-            yield kept.bytes, kept.costs
 
 
 def _class(depth: int) -> int:

@@ -140,7 +140,7 @@ def _verdict(
     low, likely, high = expected
     if likely.speedup > defaults.WORTHWHILE_SPEEDUP:
         return (
-            f"Speculate, with k = {likely.k}: if {likely.alpha:.0%} of the drafted tokens are "
+            f"Guess ahead, with k = {likely.k}: if {likely.alpha:.0%} of the guesses are "
             f"accepted that brings {likely.speedup:.2f}x ({low.speedup:.2f}x to "
             f"{high.speedup:.2f}x), and it pays once {min(pays):.0%} are."
         )
@@ -155,14 +155,14 @@ def _verdict(
             "while they were taken. Ask again when it is not."
         )
     if not pays:
-        return f"Do not speculate here: no draft pays, because {obstacle}."
+        return f"Do not guess ahead here: no draft pays, because {obstacle}."
     if high.speedup > defaults.WORTHWHILE_SPEEDUP:
         return (
-            f"It depends on the text: it pays once {min(pays):.0%} of the drafted tokens are "
+            f"It depends on the text: it pays once {min(pays):.0%} of the guesses are "
             f"accepted, and {acceptance.low:.0%} to {acceptance.high:.0%} are expected. With k "
             "chosen in each step, as it is without -k, little is lost where they are not."
         )
     top = best[-1]
     gain = f"at {top.alpha:.0%} k = {top.k} would bring {top.speedup:.2f}x" if top.k else ""
-    start = f"it pays only once {min(pays):.0%} of the drafted tokens are accepted"
-    return f"Do not speculate here: {start}{f' ({gain})' if gain else ''}, because {obstacle}."
+    start = f"it pays only once {min(pays):.0%} of the guesses are accepted"
+    return f"Do not guess ahead here: {start}{f' ({gain})' if gain else ''}, because {obstacle}."

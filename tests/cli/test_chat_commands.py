@@ -276,6 +276,15 @@ def test_what_drafts_can_be_chosen(chat: Chat, say: Say, models: Path) -> None:
     assert len(said(chat)) == 4
 
 
+def test_a_draft_model_alone_needs_no_memory(chat: Chat, say: Say, models: Path) -> None:
+    """The memory of a chat is there for what the text itself says."""
+    draft = write_talker(models / "talker-draft.gguf", noise=0.15)
+    chat.memory = opt.MEMORY_ON
+    assert "no such file: nothing.gguf" in say("/draft nothing.gguf")
+    assert "guessing ahead: talker-draft" in say(f"/draft {draft}")
+    assert "guessing ahead: ngram" in say("/draft ngram")
+
+
 def test_what_is_said_is_kept_if_it_is_to_be(chat: Chat, say: Say) -> None:
     say("hi")
     with Log() as log:

@@ -119,7 +119,11 @@ def test_list_show_search_and_clear(spec: Spec, talker: Path, asked: list[str]) 
     assert "## user\n\nwhy is the sky blue?" in spec("logs", "show", number).text
     assert "and Mars?" in spec("logs", "show").text
     assert spec("logs", "path").text.strip().endswith("conversations.db")
-    assert "removed 2 conversations" in spec("logs", "clear").text
+    refused = spec("logs", "clear")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert len(kept(spec)) == 2
+    assert "removed 2 conversations" in spec("logs", "clear", "--yes").text
     assert kept(spec) == []
 
 

@@ -83,7 +83,7 @@ def test_plan_run_and_json_agree_that_a_recurrent_target_cannot_be_drafted_for(
     planned = capsys.readouterr()
     if flags:
         assert json.loads(planned.out)["speculate"] is False
-    assert "Do not speculate" in planned.out
+    assert "Do not guess ahead" in planned.out
     assert run_program(monkeypatch, "run", "-m", mamba, "-n", 3, "hi", *flags) == 0
     ran = capsys.readouterr()
     for err in (planned.err, ran.err):

@@ -221,17 +221,6 @@ def test_a_damaged_file_is_measured_again(clock: Clock, start: Start, damage: st
     assert clock.measured == 2
 
 
-def test_speeds_of_targets_are_those_measured_in_quiet(clock: Clock, start: Start) -> None:
-    assert list(kept.kept_speeds()) == []
-    session = answer(start())
-    ((size, costs),) = kept.kept_speeds()
-    assert size == session.target.info.bytes
-    assert costs.passes == FLAT.passes
-    clock.gives = replace(FLAT, disturbed="something")
-    answer(start(recalibrate=True))
-    assert list(kept.kept_speeds()) == []
-
-
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [(1, "just now"), (60, "1 minute ago"), (7300, "2 hours ago"), (3 * DAY, "3 days ago")],

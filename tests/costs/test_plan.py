@@ -17,7 +17,7 @@ def test_where_verification_is_free_the_textbook_holds() -> None:
     plan = make_plan(costs(0, 0.1), 16)
     assert predicted_speedup(costs(0, 0.1), 0.75, 4) == pytest.approx(2.18, abs=0.005)
     assert plan.speculate
-    assert plan.verdict.startswith("Speculate, with k = ")
+    assert plan.verdict.startswith("Guess ahead, with k = ")
 
 
 def test_the_best_is_the_best_of_all_k() -> None:
@@ -55,7 +55,7 @@ def test_break_even_is_where_the_prediction_is_one() -> None:
 def test_the_verdict_names_what_is_in_the_way(slope: float, c: float, obstacle: str) -> None:
     plan = make_plan(costs(slope, c), 16)
     assert not plan.speculate
-    assert plan.verdict.startswith("Do not speculate here")
+    assert plan.verdict.startswith("Do not guess ahead here")
     assert obstacle in plan.verdict
 
 

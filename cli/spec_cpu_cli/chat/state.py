@@ -88,7 +88,7 @@ class Chat:
             self.sampling.params,
             seed=self.sampling.seed,
             system=self.answer.system,
-            memory=self.memory,
+            memory=self.memory if self.models.choice.drafts.ngram else opt.MEMORY_OFF,
         )
         if before is not None:
             self._session.messages[:] = before.messages
