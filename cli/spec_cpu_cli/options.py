@@ -337,6 +337,8 @@ def _memory_file(memory: str | None, target: Path) -> Path | None:
     if memory is None or memory == MEMORY_OFF:
         return None
     if memory == MEMORY_ON:
+        if not target.is_file():
+            return None  # loading says so
         return memory_file(Model.fingerprint_of(target))
     return expanded(Path(memory))
 

@@ -174,3 +174,11 @@ def test_rests_without_a_memory_are_shown_and_removed(program: Program, own_cach
     assert "rests of a process" in program("memory", "show").text
     assert program("memory", "clear").code == 0
     assert not rests.exists()
+
+
+@pytest.mark.parametrize("command", [["run", "hi", "--memory", "on"], ["chat"]])
+def test_a_model_that_is_not_there_is_what_is_said(cli: Program, command: list[str]) -> None:
+    """The memory has a name by the model's file, which is looked at before anything is loaded."""
+    done = cli(*command, "-m", "nosuch.gguf")
+    assert done.code == 2
+    assert "no such file: nosuch.gguf" in done.err
