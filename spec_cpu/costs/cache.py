@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from spec_cpu.llama.sequence import KVSequence
     from spec_cpu.sampling.pipeline import Pipeline
 
-_FORMAT = 5  # of the file; another one is measured again
-_DAY = 24 * 3600  # seconds
+_FORMAT = 6  # of the file; another one is measured again
+_HOUR = 3600  # seconds
+_DAY = 24 * _HOUR
 _SHORT = 1024  # tokens of context, up to which passes cost much the same; then each doubling counts
 _CLASSES = 12  # of contexts
-_DOUBTS = 3  # measurements that proved doubtful, after which there is but one a day
+_DOUBTS = 3  # measurements that proved doubtful, after which there is but one an hour
 _WRONG = 1.5  # a run in which passes take so many times as long, or as short, contradicts costs
 _PASSES = 16  # of a width, from which on a run says anything of it
 
@@ -41,14 +42,11 @@ class _Kept:
     """What a file has.
 
     Attributes:
-        bytes: of the target's weights. `processor`: that they were measured on.
         doubtful: were they disturbed, or contradicted by a run?
-        doubts: how many in turn were doubtful.
+        doubts: how many measurements proved doubtful so far.
     """
 
     costs: Costs
-    bytes: int
-    processor: str
     doubtful: bool
     doubts: int
 
@@ -58,7 +56,7 @@ class _Kept:
         age = _age(self.costs)
         if not 0 <= age < defaults.COSTS_AGE:
             return True
-        return self.doubtful and (self.doubts < _DOUBTS or age > _DAY)
+        return self.doubtful and (self.doubts < _DOUBTS or age > _HOUR)
 
 
 class CostCache:
@@ -69,7 +67,7 @@ class CostCache:
     plans and answers go by the same costs.
 
     Costs that were measured beside other work, or that a run contradicted, are doubtful. They are
-    measured again at the next start; where that helps not, once a day.
+    measured again at the next start; where that helps not, once an hour.
 
     Attributes:
         record: the file of what sources brought with this combination, see `KeptRecord`.
@@ -87,7 +85,6 @@ class CostCache:
         }
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         self._digest = digest
-        self._bytes = target.model.info.bytes
         self.record: Path = cache_dir() / "records" / f"{digest}.json"
 
     def read(self, max_width: int, depth: int, *, near: bool = True) -> Costs | None:
@@ -121,7 +118,7 @@ class CostCache:
 
     def _write(self, costs: Costs, *, doubtful: bool, doubts: int) -> str | None:
         path = self._path(_class(costs.depth))
-        kept = _Kept(costs, self._bytes, hardware.processor(), doubtful, doubts + doubtful)
+        kept = _Kept(costs, doubtful, doubts + doubtful)
         temporary = path.with_suffix(f".{os.getpid()}.part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,7 +170,7 @@ def known_or_measured(
     if costs.disturbed and not unkept:
         return costs, (
             f"this machine was busy while it was timed ({costs.disturbed}; {timed(costs)}), so how "
-            "far is guessed ahead may not be the best. It is timed again at the next start, or now "
+            "far is guessed ahead may not be the best. It is timed again at a later start, or now "
             "with `recalibrate`"
         )
     return costs, unkept
@@ -200,7 +197,7 @@ def contradicted(costs: Costs, seen: Mapping[int, tuple[int, float]], depth: int
 
 def timed(costs: Costs) -> str:
     """When `costs` were measured, in a person's words: "timed 3 days ago"."""
-    for unit, seconds in (("day", _DAY), ("hour", 3600), ("minute", 60)):
+    for unit, seconds in (("day", _DAY), ("hour", _HOUR), ("minute", 60)):
         if (n := int(_age(costs) // seconds)) > 0:
             return f"timed {n} {unit}{'s' if n > 1 else ''} ago"
     return "timed just now"

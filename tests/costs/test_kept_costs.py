@@ -131,17 +131,17 @@ def test_disturbed_costs_are_said_to_be_so_and_measured_at_the_next_start(
     assert clock.measured == 2
 
 
-def test_a_machine_that_is_always_busy_is_measured_once_a_day(clock: Clock, start: Start) -> None:
+def test_a_machine_that_is_always_busy_is_measured_once_an_hour(clock: Clock, start: Start) -> None:
     clock.gives = replace(FLAT, disturbed="the host of this virtual machine took 20% of its time")
     for _ in range(9):
         session = answer(start())
         assert [each for each in session.notices if "busy" in each]
     assert clock.measured == 3
-    for day in range(1, 5):
-        clock.now += DAY + 1
+    for hour in range(1, 5):
+        clock.now += 3601
         for _ in range(3):
             answer(start())
-        assert clock.measured == 3 + day
+        assert clock.measured == 3 + hour
 
 
 @given(passes=st.lists(st.floats(1.0, 50.0), min_size=1, max_size=24).map(sorted))
@@ -208,7 +208,7 @@ def test_many_passes_that_take_something_else_contradict(
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "[]", "no", '{"format": 5}', '{"format": 5, "costs": {"passes": [1]}}', "age"]
+    "damage", ["", "[]", "no", '{"format": 6}', '{"format": 6, "costs": {"passes": [1]}}', "age"]
 )
 def test_a_damaged_file_is_measured_again(clock: Clock, start: Start, damage: str) -> None:
     answer(start())
