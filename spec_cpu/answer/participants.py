@@ -252,8 +252,8 @@ class Participants:
     @property
     def _cache(self) -> CostCache:
         draft = self._draft
-        draft_context = draft.sequence.context if draft and draft.sequence else None
-        return CostCache(self._target.context, draft_context)
+        passes = None if draft is None else draft.sequence  # which is empty, and false, at first
+        return CostCache(self._target.context, None if passes is None else passes.context)
 
     @property
     def _draft(self) -> Source | None:

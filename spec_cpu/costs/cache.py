@@ -76,10 +76,10 @@ class CostCache:
     def __init__(self, target: Context, draft: Context | None) -> None:
         parts = {
             "target": target.model.fingerprint,
-            "draft": draft.model.fingerprint if draft else None,
+            "draft": None if draft is None else draft.model.fingerprint,
             "threads": target.threads,
             "kv": "f16",
-            "kernels": [target.model.kernels, draft.model.kernels if draft else None],
+            "kernels": [target.model.kernels, None if draft is None else draft.model.kernels],
             "llama-cpp-python": version("llama-cpp-python"),
             "processor": hardware.processor(),
         }
@@ -152,7 +152,7 @@ def known_or_measured(
         anew: measure in any case. `near`: see `CostCache.read`. The others: as for
             `measure.measure`.
     """
-    cache = CostCache(target.context, draft.context if draft else None)
+    cache = CostCache(target.context, None if draft is None else draft.context)
     costs = None if anew else cache.read(max_width, len(target), near=near)
     unkept = None
     if costs is None:

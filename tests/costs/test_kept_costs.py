@@ -19,6 +19,7 @@ from spec_cpu.costs import cache as kept
 from spec_cpu.costs import measure
 from spec_cpu.costs.cache import contradicted, timed
 from spec_cpu.costs.costs import Costs
+from spec_cpu.costs.kept_record import KeptRecord
 from spec_cpu.cycle.policy import HOPELESS
 
 STEEP = Costs(tuple(0.01 * n for n in range(1, 26)), 0.001, 0.0, 0.0, 0.0)
@@ -47,6 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Clock:
     monkeypatch.setattr(measure, "measure", made.measure)
     monkeypatch.setattr(kept.time, "time", lambda: made.now)
     monkeypatch.setattr(spec_cpu.Stats, "passes", {})  # true ones contradict what is made up
+    monkeypatch.setattr(KeptRecord, "due", lambda *_: True)  # by the true clock it may not pay
     return made
 
 
@@ -58,8 +60,8 @@ def start(tiny_target: Path, tiny_draft: Path) -> Iterator[Start]:
     """Loads the same models in a new session, as a new process would."""
     sessions: list[spec_cpu.Session] = []
 
-    def load(**how: Any) -> spec_cpu.Session:
-        sessions.append(spec_cpu.load(tiny_target, tiny_draft, threads=1, **how))
+    def load(draft: str | Path = tiny_draft, **how: Any) -> spec_cpu.Session:
+        sessions.append(spec_cpu.load(tiny_target, draft, threads=1, **how))
         return sessions[-1]
 
     yield load
@@ -82,6 +84,18 @@ def test_plan_and_every_kind_of_answer_go_by_one_measurement(clock: Clock, start
     assert clock.measured == 1
     start(recalibrate=True).calibrate(9)
     assert clock.measured == 2
+
+
+def test_a_draft_that_is_left_out_goes_by_the_same_file(
+    clock: Clock, start: Start, tiny_draft: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read nothing when costs are looked up."""
+    both = f"ngram,{tiny_draft}"
+    answer(start(draft=both), 30)
+    monkeypatch.setattr(KeptRecord, "due", lambda *_: False)
+    assert not answer(start(draft=both), 30).stats.by_source["model"].drafted
+    assert len(list((kept.cache_dir() / "costs").iterdir())) == 1
+    assert clock.measured == 1
 
 
 def test_a_plan_is_for_the_depth_that_was_asked_for(clock: Clock, start: Start) -> None:
