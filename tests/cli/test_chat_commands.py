@@ -48,11 +48,10 @@ def chat(talker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.chdir(tmp_path)
     silent = ["0=-inf", "1=-inf", f"{END}=-inf", "98=-inf", "99=-inf"]
     chat = Chat(
-        answer=opt.AnswerOptions(max_tokens=8),
+        answer=opt.AnswerOptions(max_tokens=8, memory="off"),
         models=opt.ModelOptions(target=str(talker), draft="none", threads=1, ctx=400),
         drafting=opt.DraftOptions(draft_tokens=4),
         sampling=opt.SamplingOptions(temp=0.0, logit_bias=silent),
-        memory="off",
         markdown=False,
         kept=None,
     )
@@ -279,10 +278,18 @@ def test_what_drafts_can_be_chosen(chat: Chat, say: Say, models: Path) -> None:
 def test_a_draft_model_alone_needs_no_memory(chat: Chat, say: Say, models: Path) -> None:
     """The memory of a chat is there for what the text itself says."""
     draft = write_talker(models / "talker-draft.gguf", noise=0.15)
-    chat.memory = opt.MEMORY_ON
+    chat.answer = replace(chat.answer, memory=None)
     assert "no such file: nothing.gguf" in say("/draft nothing.gguf")
     assert "guessing ahead: talker-draft" in say(f"/draft {draft}")
     assert "guessing ahead: ngram" in say("/draft ngram")
+
+
+def test_a_memory_that_was_asked_for_is_not_left_out(chat: Chat, say: Say, models: Path) -> None:
+    draft = write_talker(models / "talker-draft.gguf", noise=0.15)
+    say("/draft ngram")
+    chat.answer = replace(chat.answer, memory="notes.memory")
+    assert "--memory needs --draft ngram" in say(f"/draft {draft}")
+    assert not chat.session.closed
 
 
 def test_what_is_said_is_kept_if_it_is_to_be(chat: Chat, say: Say) -> None:

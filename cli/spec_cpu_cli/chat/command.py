@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from spec_cpu_cli import options as opt
 from spec_cpu_cli.command import CONVERSATIONS, OUTPUT
 from spec_cpu_cli.keeping import KeepOptions
 from spec_cpu_cli.signature import with_options
-
-if TYPE_CHECKING:
-    from spec_cpu.pairing import ModelChoice
 
 
 @with_options
@@ -57,15 +54,7 @@ def chat(
         models=models,
         drafting=drafting,
         sampling=sampling,
-        memory=_memory(answer.memory, models.choice, sampling.seed),
         markdown=markdown,
         kept=kept,
     )
     talk(state, history=not no_history)
-
-
-def _memory(memory: str | None, choice: ModelChoice, seed: int | None) -> str:
-    """The memory that is asked for, or the default: a seed alone says what is answered."""
-    if memory is not None:
-        return memory
-    return opt.MEMORY_ON if choice.drafts.ngram and seed is None else opt.MEMORY_OFF

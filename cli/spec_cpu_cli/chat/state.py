@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from spec_cpu.answer.steps import Finish, Step
     from spec_cpu.conversations.record import Conversation
+    from spec_cpu.pairing import ModelChoice
     from spec_cpu.progress import Progress
     from spec_cpu.session import Session
 
@@ -38,7 +39,7 @@ class Chat:
     """All that commands act upon.
 
     Attributes:
-        answer, models, drafting, sampling, memory: the options, as commands left them.
+        answer, models, drafting, sampling: the options, as commands left them.
         markdown: show answers as formatted text.
         kept: where the conversation is kept, if it is.
         plain: draft nothing, whatever was loaded.
@@ -53,7 +54,6 @@ class Chat:
     models: opt.ModelOptions
     drafting: opt.DraftOptions
     sampling: opt.SamplingOptions
-    memory: str
     markdown: bool
     kept: Kept | None
     plain: bool = False
@@ -81,14 +81,15 @@ class Chat:
         if before is not None:
             before.close()
             self.tell(before)  # of the memory, which was written now
+        choice = self.models.choice
         self._session = opt.open_session(
-            self.models.choice,
+            choice,
             self.models,
             self.drafting,
             self.sampling.params,
             seed=self.sampling.seed,
             system=self.answer.system,
-            memory=self.memory if self.models.choice.drafts.ngram else opt.MEMORY_OFF,
+            memory=self._memory(choice),
         )
         if before is not None:
             self._session.messages[:] = before.messages
@@ -96,6 +97,13 @@ class Chat:
             self._resume(self.kept, self._session)
         self._noticed = 0
         self.tell(self._session)
+
+    def _memory(self, choice: ModelChoice) -> str:
+        """The memory that is asked for, or the default: a seed alone says what is answered."""
+        if self.answer.memory is not None:
+            return self.answer.memory
+        kept = choice.drafts.ngram and self.sampling.seed is None
+        return opt.MEMORY_ON if kept else opt.MEMORY_OFF
 
     def _resume(self, kept: Kept, session: Session) -> None:
         self.finish = kept.resume(session, self.answer.system)
