@@ -17,6 +17,7 @@ import typer
 from spec_cpu import defaults
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.command import OUTPUT
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from spec_cpu.session import Session
     from spec_cpu_cli.bench_report import Report
 
-_MORE, _OUTPUT = "Measure more", "Output"
+_MORE = "Measure more"
 _SWEEP = re.compile(r"k=(\d+)\.\.(\d+)")
 
 
@@ -124,7 +125,7 @@ def bench(
     ] = None,
     plot: Annotated[
         bool,
-        typer.Option("--plot", help="Write PNG files, to --out or here.", rich_help_panel=_OUTPUT),
+        typer.Option("--plot", help="Write PNG files, to --out or here.", rich_help_panel=OUTPUT),
     ] = False,
     out: Annotated[
         Path | None,
@@ -133,14 +134,14 @@ def bench(
             callback=opt.home,
             help="Write bench.json and bench.md to this folder.",
             show_default="nowhere",
-            rich_help_panel=_OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print tables in Markdown.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--markdown", help="Print tables in Markdown.", rich_help_panel=OUTPUT)
     ] = False,
     *,
     models: opt.ModelOptions,

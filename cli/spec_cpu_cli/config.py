@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -14,14 +13,14 @@ import typer
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import settings
 from spec_cpu_cli.command import Preset
-from spec_cpu_cli.options import help_alone
+from spec_cpu_cli.options import AsJson, help_alone
+from spec_cpu_cli.terminal import table_console
 
 app = typer.Typer(
     help="Settings: which are in force, and where they come from.",
     invoke_without_command=True,
     callback=help_alone,
 )
-_PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ def show(
         typer.Argument(help="A command, such as run: its options alone.", show_default="all"),
     ] = None,
     preset: Preset = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what every option is, and where that comes from: the variable, the preset, the file."""
     found = settings.read(context)
@@ -120,7 +119,6 @@ def _text(value: Any) -> str:
 
 
 def _print(shown: list[_Setting]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -130,8 +128,7 @@ def _print(shown: list[_Setting]) -> None:
     for setting in shown:
         whose = ", ".join(setting.commands) if setting.option in several else ""
         table.add_row(setting.option, setting.value, setting.origin, whose)
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    Console(markup=False, highlight=False, emoji=False, width=width).print(table)
+    table_console().print(table)
 
 
 def _differ(one: _Setting, two: _Setting) -> bool:

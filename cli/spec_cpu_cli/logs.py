@@ -22,8 +22,6 @@ app = typer.Typer(
     callback=opt.help_alone,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("list")
 def list_(
@@ -39,7 +37,7 @@ def list_(
     most: Annotated[
         int, typer.Option("--most", "-n", min=1, help="How many to list, the latest first.")
     ] = 20,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """List the latest conversations, or those in which something was said."""
     from spec_cpu.conversations.log import Log
@@ -61,7 +59,7 @@ def show(
     number: Annotated[
         int | None, typer.Argument(help="Its number in the list.", show_default="the latest")
     ] = None,
-    as_json: AsJson = False,
+    as_json: opt.AsJson = False,
 ) -> None:
     """Print a conversation."""
     from spec_cpu.conversations.log import Log
@@ -98,8 +96,9 @@ def clear(yes: Yes = False) -> None:
 
 
 def _line(one: Logged) -> str:
-    messages = one.conversation.messages
-    asked = [turn["content"] for turn in messages if turn["role"] == "user"]
+    from spec_cpu.conversations.edit import questions
+
+    asked = questions(one.conversation.messages)
     shown = beginning(asked[0]) if asked else ""
     when = datetime.fromisoformat(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
     return f"{one.number:4}  {when}  {len(asked):3} asked  {one.conversation.models.name}  {shown}"

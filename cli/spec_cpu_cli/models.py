@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
@@ -13,11 +12,11 @@ import typer
 
 from spec_cpu.errors import CatalogError
 from spec_cpu_cli import completion
-from spec_cpu_cli.options import help_alone
+from spec_cpu_cli.options import AsJson, help_alone
 from spec_cpu_cli.sizes import size_text
+from spec_cpu_cli.terminal import table_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
     from spec_cpu.costs.suggest import Suggestion
@@ -29,12 +28,9 @@ app = typer.Typer(
     callback=help_alone,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded
-
 
 @app.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models(as_json: AsJson = False) -> None:
     """List the models and pairs that have a name, and what else was fetched from the hub."""
     from spec_cpu.models.catalog import load_catalog, user_file
 
@@ -49,7 +45,7 @@ def list_models(as_json: Json = False) -> None:
             }
         )
         return
-    console = _console()
+    console = table_console()
     console.print(_model_table(catalog.models.values()), "")
     console.print(_pair_table(catalog.pairs.values()), "")
     if others:
@@ -68,7 +64,7 @@ def suggest(
             show_default="what is free here",
         ),
     ] = None,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say which pairs of models fit into this machine's memory, and how fast they would be.
 
@@ -94,7 +90,7 @@ def suggest(
             ]
         )
         return
-    console = _console()
+    console = table_console()
     console.print(_suggestions_table(found), "", sep="\n")
     for line in _advice(found):
         console.print(line, soft_wrap=True, highlight=False)
@@ -106,7 +102,7 @@ def show(
         str,
         typer.Argument(help="A model or a pair.", autocompletion=completion.models_and_pairs),
     ],
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show one model or pair in full."""
     from spec_cpu.models.catalog import load_catalog
@@ -243,14 +239,6 @@ def _lines(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield from _lines(value, f"{prefix}{key}.")
         else:
             yield prefix + key, "-" if value is None else str(value)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # What the catalogue says is text, not markup.
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
-    return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def _model_table(models: Iterable[Model]) -> Table:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SELDOM",
     "AnswerOptions",
+    "AsJson",
     "DraftOptions",
     "Kernels",
     "LlamaLog",
@@ -94,6 +95,7 @@ MaxTokens = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="The text and nothing else.", rich_help_panel=OUTPUT)
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LlamaLog = Annotated[
     bool, typer.Option("--llama-log", help="Show llama.cpp's log.", rich_help_panel=OUTPUT)
 ]

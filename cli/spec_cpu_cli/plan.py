@@ -13,6 +13,7 @@ import typer
 
 from spec_cpu import defaults
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.command import OUTPUT
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ def plan(
             callback=opt.home,
             help="Write the curves to a PNG file.",
             show_default="none",
-            rich_help_panel="Output",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel="Output")
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
     *,
     models: opt.ModelOptions,

@@ -12,6 +12,7 @@ import typer
 from spec_cpu.arguments import check_stops
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.command import OUTPUT
 from spec_cpu_cli.keeping import KeepOptions, record, settings_of
 from spec_cpu_cli.signature import with_options
 from spec_cpu_cli.terminal import print_aside
@@ -81,12 +82,12 @@ def run(
         typer.Option(
             "--verbose",
             help="Show all that was measured, and what it means.",
-            rich_help_panel=opt.OUTPUT,
+            rich_help_panel=OUTPUT,
         ),
     ] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print one JSON object at the end.", rich_help_panel="Output"),
+        typer.Option("--json", help="Print one JSON object at the end.", rich_help_panel=OUTPUT),
     ] = False,
     *,
     answer: opt.AnswerOptions,

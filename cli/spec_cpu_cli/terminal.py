@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from spec_cpu_cli.wrapping import wrapped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded
 
 
 def size(stream: TextIO) -> os.terminal_size | None:
@@ -57,6 +62,14 @@ def forget_stale_size() -> None:
     if size(sys.stdout) or size(sys.stderr):
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
+
+
+def table_console() -> Console:
+    """For tables on standard output, whose cells are text, not markup."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    return Console(markup=False, highlight=False, emoji=False, width=width)
 
 
 def print_text(text: str) -> None:

@@ -14,6 +14,7 @@ from spec_cpu import defaults
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import completion
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.command import OUTPUT
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _STEPS = ("generate", "train", "evaluate")
 _EVALUATE_SHARE = 0.03  # of the hours, at each temperature
-_BUDGET, _DATA, _OUTPUT = "Budget", "Data", "Output"
+_BUDGET, _DATA = "Budget", "Data"
 
 
 def train(
@@ -125,7 +126,7 @@ def train(
         typer.Option("--seed", help="Of everything that is drawn at random.", show_default="0"),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_OUTPUT)
+        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
     ] = False,
     quiet: opt.Quiet = False,
     llama_log: opt.LlamaLog = False,

@@ -1,10 +1,17 @@
-"""What may be changed in a conversation between two answers."""
+"""What was asked in a conversation, and what may be changed in it between two answers."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from spec_cpu.llama.chat import Message
 
 _SYSTEM, _USER = "system", "user"
+
+
+def questions(messages: Sequence[Message]) -> list[str]:
+    """What the user said, turn by turn."""
+    return [turn["content"] for turn in messages if turn["role"] == _USER]
 
 
 def take_back(messages: list[Message]) -> list[Message]:

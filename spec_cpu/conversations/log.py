@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from types import TracebackType
 
 from spec_cpu.cache import data_dir, locked
 from spec_cpu.conversations.record import Conversation, HeldWith
@@ -92,12 +91,7 @@ class Log:
     def __enter__(self) -> Log:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def keep(self, conversation: Conversation, before: Logged | None = None) -> Logged:

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from spec_cpu.conversations.edit import system_prompt
+from spec_cpu.conversations.edit import questions, system_prompt
 from spec_cpu.errors import ContextError, SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.answer import say, stream_answer
@@ -108,7 +108,7 @@ class Chat:
     def _resume(self, kept: Kept, session: Session) -> None:
         self.finish = kept.resume(session, self.answer.system)
         self.set_system(system_prompt(session.messages))
-        asked = [turn["content"] for turn in session.messages if turn["role"] == "user"]
+        asked = questions(session.messages)
         if asked and not self.quiet:
             note(f"going on from: {beginning(asked[-1])}")
 
@@ -201,8 +201,8 @@ class Chat:
             note("stopped: /continue goes on")
 
     def _how_to_make_room(self, then: str) -> str:
-        asked = sum(turn["role"] == "user" for turn in self.session.messages)
-        if asked > (then == "/continue"):
+        asked = questions(self.session.messages)
+        if len(asked) > (then == "/continue"):
             return f"/drop forgets the oldest question and answer, then {then} goes on"
         return "/reset begins anew"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 
-from spec_cpu.conversations.edit import drop_oldest, set_system_prompt, take_back
+from spec_cpu.conversations.edit import drop_oldest, questions, set_system_prompt, take_back
 from spec_cpu.errors import UsageError
 from spec_cpu_cli.chat.notes import beginning, note
 from spec_cpu_cli.chat.state import Chat
@@ -16,7 +16,7 @@ def retry(chat: Chat, _argument: str) -> None:
         chat.send(chat.unsent)
         return
     messages = chat.session.messages
-    if not any(turn["role"] == "user" for turn in messages):
+    if not questions(messages):
         raise UsageError("nothing was asked yet")
     before = [turn.copy() for turn in messages]
     seed = None if chat.sampling.seed is None else secrets.randbits(32)
@@ -56,13 +56,13 @@ def undo(chat: Chat, _argument: str) -> None:
 
 def edit(chat: Chat, argument: str) -> None:
     """Have the last message changed: into `argument`, or at the prompt."""
-    questions = [turn["content"] for turn in chat.session.messages if turn["role"] == "user"]
-    if not questions:
+    asked = questions(chat.session.messages)
+    if not asked:
         raise UsageError("nothing was asked yet")
     if argument:
         send_instead(chat, argument)
     else:
-        chat.editing = questions[-1]
+        chat.editing = asked[-1]
 
 
 def reset(chat: Chat, _argument: str) -> None:
