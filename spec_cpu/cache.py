@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from spec_cpu.errors import UsageError
@@ -63,6 +63,23 @@ def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iter
         yield
     finally:
         lock.release()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write the file in one step, and the folder that it is in; nobody need hold a lock.
+
+    Raises:
+        OSError: it cannot be written. What was there stays.
+    """
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def write_private(path: Path, *parts: bytes | memoryview) -> None:

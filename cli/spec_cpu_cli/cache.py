@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from spec_cpu.cache import cache_dir, data_dir, size
-from spec_cpu.errors import SpecCpuError, UsageError
-from spec_cpu_cli.asking import Yes, confirm
+from spec_cpu.errors import UsageError
 from spec_cpu_cli.options import help_alone
+from spec_cpu_cli.removal import Yes, confirm, removing
 from spec_cpu_cli.sizes import size_text
 
 app = typer.Typer(
@@ -146,12 +146,8 @@ def _each(remove: Callable[[Path], None], paths: Iterable[Path]) -> Callable[[],
 
     def remove_all() -> None:
         for path in paths:
-            try:
+            with removing(path, "writing"):
                 remove(path)
-            except TimeoutError:
-                raise SpecCpuError(f"another process is writing {path}: try again") from None
-            except OSError as error:
-                raise SpecCpuError(f"cannot remove {path}: {error.strerror}") from None
 
     return remove_all
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spec_cpu_cli import options as opt
-from spec_cpu_cli.asking import Yes, confirm
 from spec_cpu_cli.chat.notes import beginning
+from spec_cpu_cli.removal import Yes, confirm
 
 if TYPE_CHECKING:
     from spec_cpu.conversations.log import Logged

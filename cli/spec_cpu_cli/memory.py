@@ -12,6 +12,7 @@ import typer
 from spec_cpu import defaults
 from spec_cpu.errors import MemoryFileError, SpecCpuError
 from spec_cpu_cli import options as opt
+from spec_cpu_cli.removal import removing
 
 app = typer.Typer(
     help="What is kept of earlier texts to guess from: show, clear.",
@@ -57,12 +58,8 @@ def clear(file: File = None) -> None:
         if file is not None:
             _contents(path)  # somebody's own file that is no memory stays
             kept = Path(os.path.realpath(path))  # what a link leads to holds what was said
-        try:
+        with removing(kept, "saving"):
             clear_memory(kept)
-        except TimeoutError:
-            raise SpecCpuError(f"another process is saving {kept}: try again") from None
-        except OSError as error:
-            raise SpecCpuError(f"cannot remove {kept}: {error.strerror}") from None
         print(f"removed {kept}")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spec_cpu import defaults
-from spec_cpu.cache import cache_dir
+from spec_cpu.cache import cache_dir, write_text
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
 from spec_cpu.machine import hardware
@@ -119,14 +117,9 @@ class CostCache:
     def _write(self, costs: Costs, *, doubtful: bool, doubts: int) -> str | None:
         path = self._path(_class(costs.depth))
         kept = _Kept(costs, doubtful, doubts + doubtful)
-        temporary = path.with_suffix(f".{os.getpid()}.part")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"format": _FORMAT, **asdict(kept)}), encoding="utf-8")
-            temporary.replace(path)
+            write_text(path, json.dumps({"format": _FORMAT, **asdict(kept)}))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             return f"cannot keep the measured costs in {path.parent} ({error.strerror})"
         return None
 

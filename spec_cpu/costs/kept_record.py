@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from pathlib import Path
 
 from spec_cpu import defaults
+from spec_cpu.cache import write_text
 
 _MOST = 500.0  # tokens that a record goes by: what was long ago counts less
 _ENOUGH = 20.0  # tokens from which on it says anything
@@ -97,14 +97,8 @@ class KeptRecord:
             "brought": {**others, **changed},
             "accepted": {**_read(self._path, "accepted", 2), **tried},
         }
-        temporary = self._path.with_suffix(f".{os.getpid()}.part")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(record), encoding="utf-8")
-            temporary.replace(self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        with contextlib.suppress(OSError):
+            write_text(self._path, json.dumps(record))
 
     def _of(self, name: str) -> list[float]:
         return self._brought.setdefault(name, [0.0, 0.0, 0.0])

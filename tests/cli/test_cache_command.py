@@ -100,7 +100,7 @@ def test_it_asks_first(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     before = sizes(monkeypatch, capsys)
     assert run_program(monkeypatch, "cache", "clear") == 2
     assert "give --yes" in capsys.readouterr().err
-    monkeypatch.setattr("spec_cpu_cli.asking._can_be_asked", lambda: True)
+    monkeypatch.setattr("spec_cpu_cli.removal._can_be_asked", lambda: True)
     for answer, code in ((False, 1), (True, 0)):
         monkeypatch.setattr("typer.confirm", lambda *_, answer=answer, **__: answer)
         assert run_program(monkeypatch, "cache", "clear", "costs", "kernels") == code

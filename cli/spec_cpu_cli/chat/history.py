@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prompt_toolkit.history import History
 
-from spec_cpu.cache import data_dir, locked, staging
+from spec_cpu.cache import data_dir, locked, write_private
 
 MOST = 1000  # messages that are kept
 _PATIENCE = 1.0  # seconds to wait for another process
@@ -61,11 +61,7 @@ class FileHistory(History):
     def _shorten(self) -> None:
         with locked(self._path, "shorten the history", lambda *_: None, _PATIENCE):
             lines = self._lines()[-MOST:]
-            with staging(self._path) as folder:
-                part = folder / "history"
-                with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-                    file.writelines(f"{line}\n" for line in lines)
-                os.replace(part, self._path)
+            write_private(self._path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def _message(line: str) -> str | None:
