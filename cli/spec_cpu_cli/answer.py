@@ -21,7 +21,13 @@ Generate = Callable[[Progress], Generator[Step, None, None]]
 
 
 def stream_answer(
-    session: Session, generate: Generate, *, stream: bool, quiet: bool, color: bool
+    session: Session,
+    generate: Generate,
+    *,
+    stream: bool,
+    quiet: bool,
+    color: bool,
+    markdown: bool = False,
 ) -> str:
     """Write an answer as it comes and return its text; `session.finish` says how it ended.
 
@@ -32,8 +38,10 @@ def stream_answer(
         stream: write the text to standard output.
         quiet: no progress and no live line.
         color: tint tokens by their origin, on a terminal that can.
+        markdown: show formatted text, on a terminal.
     """
-    view = AnswerView(live=not quiet and terminal.can_draw(text=stream), color=color)
+    live = not quiet and terminal.can_draw(text=stream)
+    view = AnswerView(live=live, color=color, markdown=markdown)
     texts: list[str] = []
     with Interrupt(view.hide) as interrupt:
         steps, first = _begin(generate, interrupt, show=not quiet)

@@ -12,6 +12,7 @@ from time import monotonic
 from spec_cpu.answer.stats import Stats
 from spec_cpu.text.streaming import Origin, Piece
 from spec_cpu_cli import terminal
+from spec_cpu_cli.markdown import Markdown
 from spec_cpu_cli.report import live_line
 from spec_cpu_cli.wrapping import Wrapper
 
@@ -44,12 +45,14 @@ class AnswerView:
     Args:
         live: draw the live line; see `terminal.can_draw`.
         color: tint tokens by their origin, on a terminal that can.
+        markdown: on a terminal, format the text, each block once it is complete.
     """
 
-    def __init__(self, *, live: bool, color: bool) -> None:
+    def __init__(self, *, live: bool, color: bool, markdown: bool = False) -> None:
         self._on_terminal = sys.stdout.isatty()
         self._screen = sys.stdout if self._on_terminal else sys.stderr
         self._wrapper = Wrapper()
+        self._markdown = Markdown() if markdown and self._on_terminal else None
         self._writing = Lock()
         self._color = color and terminal.moves_cursor(sys.stdout)
         self._live = live
@@ -62,23 +65,14 @@ class AnswerView:
         """Write `pieces`, then the live line for `stats` (and `why_plain`: see `live_line`)."""
         with self._writing:
             room = self._measure()
-            erasure = self._erasure()
-            if self._on_terminal:
-                parts = (self._wrapper.push(piece.text, self._tint(piece)) for piece in pieces)
-            else:
-                parts = (piece.text for piece in pieces)
-            self._write(erasure, "".join(parts), self._drawing(stats, why_plain, room))
+            erasure, text = self._erasure(), self._shown_as(pieces)
+            self._write(erasure, text, self._drawing(stats, why_plain, room))
 
     def close(self) -> None:
         """Take the live line away and end the text's last line."""
-        self._measure()
-        erasure = self._erasure()
-        text = self._wrapper.finish()
-        if self._on_terminal:
-            text += self._wrapper.break_line()
-        elif not self._at_line_start:
-            text = "\n"
-        self._write(erasure, text, "")
+        with self._writing:
+            self._measure()
+            self._write(self._erasure(), self._ending(), "")
 
     def hide(self, *, for_good: bool) -> None:
         """Take the live line away and leave the row to others; any thread may call this.
@@ -103,6 +97,22 @@ class AnswerView:
         size = terminal.size(self._screen)
         self._wrapper.width = size.columns if size else inf
         return size
+
+    def _shown_as(self, pieces: Sequence[Piece]) -> str:
+        """What is to be written now of the text."""
+        if self._markdown:
+            return self._markdown.push("".join(piece.text for piece in pieces))
+        if self._on_terminal:
+            return "".join(self._wrapper.push(piece.text, self._tint(piece)) for piece in pieces)
+        return "".join(piece.text for piece in pieces)
+
+    def _ending(self) -> str:
+        """What is to be written behind the last piece."""
+        if self._markdown:
+            return self._markdown.finish()
+        if self._on_terminal:
+            return self._wrapper.finish() + self._wrapper.break_line()
+        return "" if self._at_line_start else "\n"
 
     def _tint(self, piece: Piece) -> str:
         return _TINTS[piece.origin] if self._color else ""

@@ -19,6 +19,7 @@ from spec_cpu_cli.command import DRAFTING, MODEL, OUTPUT, SELDOM, Preset
 from spec_cpu_cli.sampling_options import SamplingOptions
 
 if TYPE_CHECKING:
+    from spec_cpu.draft.names import Drafts
     from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu.session import Session
 
@@ -150,7 +151,7 @@ class ModelOptions:
             "--ctx",
             "-c",
             help="Tokens that prompt and answer may have together; 0: all that the model can.",
-            show_default=f"the model's, at most {defaults.CONTEXT}",
+            show_default=f"the model's, at most {defaults.CONTEXT:,}",
             rich_help_panel=MODEL,
         ),
     ] = None
@@ -289,23 +290,15 @@ def open_session(
     prompt_cache: Path | None = None,
 ) -> Session:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
-    if drafting.lookup and not choice.drafts.ngram:
-        raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
-    if memory not in (None, MEMORY_OFF) and not choice.drafts.ngram:
-        raise UsageError(f"--memory needs --draft {defaults.NGRAM}")
+    _check_looks_up(choice, lookup=drafting.lookup, memory=memory)
     from spec_cpu.llama import log
     from spec_cpu.loading import load
-    from spec_cpu.models.fetch import resolve
     from spec_cpu_cli.interrupt import Interrupt
-    from spec_cpu_cli.progress import download_progress, progress_bar
+    from spec_cpu_cli.progress import progress_bar
 
     log.set_verbose(models.llama_log)
     log.on_abort(_leave)
-    with download_progress(show=not models.quiet) as report:
-        target = resolve(choice.target, report) if isinstance(choice.target, str) else choice.target
-        drafts = choice.drafts
-        if isinstance(drafts.model, str):
-            drafts = replace(drafts, model=resolve(drafts.model, report))
+    target, drafts = _fetched(choice, show=not models.quiet)
     with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
         session = load(
             target,
@@ -330,6 +323,30 @@ def open_session(
     if choice.notice and session.sources:
         session.notices.insert(0, choice.notice)
     return session
+
+
+def _check_looks_up(choice: ModelChoice, *, lookup: list[Path] | None, memory: str | None) -> None:
+    """Raise UsageError for texts to guess from where none is looked into."""
+    if choice.drafts.ngram:
+        return
+    if lookup:
+        raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
+    if memory not in (None, MEMORY_OFF):
+        raise UsageError(f"--memory needs --draft {defaults.NGRAM}")
+
+
+def _fetched(choice: ModelChoice, *, show: bool) -> tuple[Path, Drafts]:
+    """The chosen models as files, fetched if need be, with a bar if `show` is set."""
+    from spec_cpu.models.fetch import resolve
+    from spec_cpu_cli.progress import download_progress
+
+    target, drafts = choice.target, choice.drafts
+    with download_progress(show=show) as report:
+        if isinstance(target, str):
+            target = resolve(target, report)
+        if isinstance(drafts.model, str):
+            drafts = replace(drafts, model=resolve(drafts.model, report))
+    return target, drafts
 
 
 def _memory_file(memory: str | None, target: Path) -> Path | None:

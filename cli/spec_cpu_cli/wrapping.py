@@ -62,7 +62,7 @@ class Wrapper:
             tint: the sequence that begins its colour.
         """
         out = []
-        for character in text.translate(_SHOWN):
+        for character in harmless(text):
             if character == "\n":
                 out += [self._place(), "\n"]
                 self.column, self._breakable = 0, True
@@ -123,6 +123,11 @@ class Wrapper:
             count = 8 - (self.column + len(gap)) % 8 if character == "\t" else 1
             gap += [(" ", tint)] * count
         return gap
+
+
+def harmless(text: str) -> str:
+    """`text` with symbols in place of what would move the cursor, or worse."""
+    return text.translate(_SHOWN)
 
 
 def wrapped(text: str, width: int) -> str:

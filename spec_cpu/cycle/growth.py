@@ -56,6 +56,7 @@ class Growth:
         self._paths: dict[int, Path] = {ROOT: ()}
         self._children: dict[int, dict[int, int]] = {}  # of what was asked for: nodes by token
         self._waiting: list[tuple[float, int]] = [(-1.0, ROOT)]  # (-chance, node), not asked for
+        self._best: Sequence[int] | None = None  # unless something was added since it was asked for
 
     def fill(self) -> None:
         """Ask the lookups for all nodes that are likely enough, the likeliest first."""
@@ -75,6 +76,7 @@ class Growth:
 
     def add(self, parent: int, found: Iterable[tuple[str, Follows]]) -> None:
         """`parent` may be followed by what these sources found."""
+        self._best = None
         children = self._children.setdefault(parent, {})
         for name, follows in found:
             for token, sure in follows:
@@ -115,8 +117,13 @@ class Growth:
         children = self._children.get(node, {}).values()
         return max((self._own[child] for child in children), default=0.0)
 
-    def best(self) -> list[int]:
+    def best(self) -> Sequence[int]:
         """The nodes of the best tree, best first."""
+        if self._best is None:
+            self._best = self._ranked()
+        return self._best
+
+    def _ranked(self) -> list[int]:
         likely = [node for node, chance in enumerate(self.chances) if chance >= self._floor]
         if not likely:
             return []

@@ -129,13 +129,15 @@ def show(
     *,
     kind: str = "xterm-256color",
     live: bool = True,
+    markdown: bool = False,
 ) -> Window:
     """Stream a text in pieces of such lengths, while the window gets these widths."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", kind)
         patch.setattr("spec_cpu_cli.live._REFRESH", 0.0)
         with window(columns, patch) as shown:
-            view = AnswerView(live=live and terminal.can_draw(text=True), color=True)
+            drawn = live and terminal.can_draw(text=True)
+            view = AnswerView(live=drawn, color=True, markdown=markdown)
             at, pieces = 0, 0
             stats = Stats(tokens=40, cycles=20, decode=1.0)
             while at < len(text):
@@ -186,6 +188,26 @@ def test_a_window_may_change_its_width_at_any_moment(
     shown = show(text, cut, columns, later)
     assert letters(streamed(shown.written)) == letters(text)
     assert not shown.emulator.erased
+
+
+@slow_enough
+@given(st.lists(st.sampled_from(["rain", "falls"]), min_size=1), cuts, st.integers(20, 200))
+def test_formatted_text_has_its_letters_too(words: list[str], cut: list[int], columns: int) -> None:
+    shown = show("\n\n".join(words), cut, columns, [], markdown=True)
+    assert letters(shown.emulator.text) == "".join(words)
+    assert not shown.emulator.erased
+
+
+def test_nothing_is_written_while_another_thread_hides_the_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with window(80, monkeypatch):
+        view = AnswerView(live=False, color=False)
+        alone = []
+        monkeypatch.setattr(view, "_write", lambda *_: alone.append(view._writing.locked()))
+        view.show([Piece("rain", "plain")], Stats(), None)
+        view.close()
+    assert alone == [True, True]
 
 
 def test_a_letter_that_is_erased_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,6 +245,24 @@ def test_the_record_hears_of_what_was_not_scored_as_far_as_the_text_goes() -> No
         assert heard == fates
 
 
+@given(seeds, st.lists(st.integers(0, 3), max_size=6), st.integers(1, 8))
+@settings(deadline=None, max_examples=40)
+def test_the_best_nodes_do_not_depend_on_when_they_are_asked_for(
+    seed: int, order: list[int], most: int
+) -> None:
+    says = Made(seed)
+    asked, unasked = (
+        Growth([], Calibration(), most, MANY, floor=0.01, ends=NOTHING) for _ in range(2)
+    )
+    parents = [ROOT]
+    for chosen in order:
+        parent = parents[chosen % len(parents)]
+        for growth in (asked, unasked):
+            growth.add(parent, [("made", says.says(growth.path(parent)))])
+        parents = [ROOT, *asked.best()]
+    assert asked.best() == unasked.best()
+
+
 @given(seeds, st.integers(1, 12), st.integers(1, 4))
 @settings(deadline=None, max_examples=40)
 def test_no_pass_is_made_for_what_cannot_become_part_of_it(seed: int, k: int, paths: int) -> None:

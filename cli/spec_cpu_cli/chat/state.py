@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spec_cpu.conversations.edit import questions, system_prompt
 from spec_cpu.errors import ContextError, SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.answer import say, stream_answer
-from spec_cpu_cli.chat.markdown import MarkdownView
 from spec_cpu_cli.chat.notes import beginning, complain, dim_note, note
 from spec_cpu_cli.chat.shown import speed_line
 from spec_cpu_cli.keeping import Kept, record, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from spec_cpu.answer.steps import Finish, Step
+    from spec_cpu.answer.steps import Finish
     from spec_cpu.conversations.record import Conversation
     from spec_cpu.pairing import ModelChoice
-    from spec_cpu.progress import Progress
     from spec_cpu.session import Session
 
 
@@ -144,30 +139,10 @@ class Chat:
         return self._reply(None, None)
 
     def _reply(self, text: str | None, seed: int | None) -> bool:
+        """Answer `text`, or go on with the last answer; was anything said?"""
         session = self.session
-        view = MarkdownView() if self.markdown and sys.stdout.isatty() else None
-
-        def generate(progress: Progress) -> Generator[Step, None, None]:
-            steps = session.generate(
-                text,
-                max_tokens=self.answer.max_tokens,
-                stop=self.answer.stop,
-                ignore_eos=self.answer.ignore_eos,
-                sampling=self.sampling.params,
-                k=0 if self.plain else None,
-                seed=self.sampling.seed if seed is None else seed,
-                progress=progress,
-            )
-            return _viewed(steps, view) if view else steps
-
         try:
-            said = stream_answer(
-                session,
-                generate,
-                stream=view is None,
-                quiet=self.quiet,
-                color=self.answer.color,
-            )
+            said = self._stream(text, seed)
         except SpecCpuError as error:
             complain(error)
             if isinstance(error, ContextError) and not self.quiet:
@@ -175,9 +150,6 @@ class Chat:
             return False
         finally:
             self.tell(session)
-        if view:
-            view.push(session.held_back)
-            view.finish()
         if said or text is None:
             self.finish = session.finish
         if said:
@@ -185,6 +157,27 @@ class Chat:
         if not self.quiet:
             self._say_how_it_went(said, session.finish)
         return bool(said)
+
+    def _stream(self, text: str | None, seed: int | None) -> str:
+        """Show the answer while it comes; what it says."""
+        generate = partial(
+            self.session.generate,
+            text,
+            max_tokens=self.answer.max_tokens,
+            stop=self.answer.stop,
+            ignore_eos=self.answer.ignore_eos,
+            sampling=self.sampling.params,
+            k=0 if self.plain else None,
+            seed=self.sampling.seed if seed is None else seed,
+        )
+        return stream_answer(
+            self.session,
+            lambda progress: generate(progress=progress),
+            stream=True,
+            quiet=self.quiet,
+            color=self.answer.color,
+            markdown=self.markdown,
+        )
 
     def _say_how_it_went(self, said: str, finish: Finish) -> None:
         if not said:
@@ -219,11 +212,3 @@ class Chat:
         """The conversation as it is kept."""
         settings = settings_of(self.answer, self.sampling)
         return record(self.session, self.models.choice, settings, self.finish)
-
-
-def _viewed(steps: Generator[Step, None, None], view: MarkdownView) -> Generator[Step, None, None]:
-    """`steps`, whose text is shown by `view`."""
-    with closing(steps):
-        for step in steps:
-            view.push(step.text)
-            yield step

@@ -3,52 +3,47 @@
 from __future__ import annotations
 
 import re
-import sys
 
-from spec_cpu_cli import terminal
+from spec_cpu_cli.wrapping import harmless
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-# What would move the cursor, or worse, is shown by its symbol.
-_SHOWN = {code: 0x2400 + code for code in range(0x20) if code not in b"\t\n"} | {0x7F: 0x2421}
-_ERASE_BELOW = "\x1b[J"
 
 
-class MarkdownView:
-    """Prints the blocks of a Markdown text to standard output while it comes."""
+class Markdown:
+    """Formats the blocks of a Markdown text while it comes."""
 
     def __init__(self) -> None:
         self._pending = ""
-        self._printed = False
+        self._begun = False
 
-    def push(self, text: str) -> None:
-        """Take the next text; print the blocks that are complete."""
+    def push(self, text: str) -> str:
+        """Take the next text; the blocks that are complete now, as whole lines."""
         self._pending += text
         at = complete_blocks(self._pending)
-        if at:
-            block, self._pending = self._pending[:at], self._pending[at:]
-            if terminal.moves_cursor(sys.stderr):
-                sys.stdout.write(_ERASE_BELOW)  # what is drawn there is soon drawn anew
-            self._print(block)
+        block, self._pending = self._pending[:at], self._pending[at:]
+        return self._formatted(block)
 
-    def finish(self) -> None:
-        """No more text comes: print the rest."""
+    def finish(self) -> str:
+        """No more text comes: the rest."""
         block, self._pending = self._pending, ""
-        if block.strip():
-            self._print(block)
+        return self._formatted(block)
 
-    def _print(self, block: str) -> None:
+    def _formatted(self, block: str) -> str:
+        if not block.strip():
+            return ""
+        from rich import markdown
         from rich.console import Console
-        from rich.markdown import Markdown
 
         console = Console()
         with console.capture() as captured:
             # An address is shown: nobody should follow a link by what its text says.
-            console.print(Markdown(block.translate(_SHOWN), hyperlinks=False))
+            console.print(markdown.Markdown(harmless(block), hyperlinks=False))
         shown = captured.get().strip("\n")  # some blocks come with empty lines around them
-        if shown.strip():
-            sys.stdout.write(f"\n{shown}\n" if self._printed else f"{shown}\n")
-            sys.stdout.flush()
-            self._printed = True
+        if not shown.strip():
+            return ""
+        gap = "\n" if self._begun else ""
+        self._begun = True
+        return f"{gap}{shown}\n"
 
 
 def complete_blocks(text: str) -> int:

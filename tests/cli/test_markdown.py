@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unicodedata import category
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_cpu_cli.chat.markdown import MarkdownView, complete_blocks
+from spec_cpu_cli.markdown import Markdown, complete_blocks
 
 TEXT = (
     "# Rain\n\nIt *falls*.\n\n1. up\n\n   with heat\n2. down\n\n"
@@ -35,21 +36,21 @@ def test_a_block_that_is_complete_stays_so(text: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("size", [1, 7, len(TEXT)])
-def test_the_same_is_shown_however_it_comes(capsys: pytest.CaptureFixture[str], size: int) -> None:
-    view = MarkdownView()
-    for at in range(0, len(TEXT), size):
-        view.push(TEXT[at : at + size])
-    view.finish()
-    shown = capsys.readouterr().out.splitlines()
+def test_the_same_is_shown_however_it_comes(size: int) -> None:
+    formatted = Markdown()
+    parts = [formatted.push(TEXT[at : at + size]) for at in range(0, len(TEXT), size)]
+    text = "".join([*parts, formatted.finish()])
+    assert all(part.endswith("\n") for part in parts if part), "the cursor begins a line"
+    shown = text.splitlines()
     assert not any(a == b == "" for a, b in pairwise(shown)), "one empty line between blocks"
-    words = " ".join(" ".join(shown).split())
+    words = " ".join(text.split())
     for part in ("Rain", "It falls.", "1 up", "with heat", "2 down", "x = 1", "And so on."):
         assert part in words
     assert "*" not in words
 
 
-def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    view = MarkdownView()
-    view.push("a\x1b[2Jb\x07")
-    view.finish()
-    assert "a␛[2Jb␇" in capsys.readouterr().out
+@given(st.text(st.characters(categories=["Cc"]), min_size=1))
+def test_control_characters_do_not_reach_the_terminal(controls: str) -> None:
+    formatted = Markdown()
+    shown = formatted.push(f"a{controls}b") + formatted.finish()
+    assert not {one for one in shown if category(one) == "Cc"} - {"\n"}
