@@ -65,21 +65,33 @@ def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iter
         lock.release()
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, which takes its place in one step; nobody need hold a lock.
+
+    Raises:
+        OSError: it cannot. What was there stays, and nothing is left beside it.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)  # of a process of this number that was killed
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Write the file in one step, and the folder that it is in; nobody need hold a lock.
 
     Raises:
         OSError: it cannot be written. What was there stays.
     """
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        with suppress(OSError):
-            part.unlink()
-        raise
 
 
 def write_private(path: Path, *parts: bytes | memoryview) -> None:
@@ -89,10 +101,15 @@ def write_private(path: Path, *parts: bytes | memoryview) -> None:
         OSError: it cannot be written. What was there stays.
     """
     with staging(path) as folder:
-        part = os.open(folder / "part", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(part, "wb") as file:
-            file.writelines(parts)
+        create_private(folder / "part", *parts)
         os.replace(folder / "part", path)
+
+
+def create_private(path: Path, *parts: bytes | memoryview) -> None:
+    """Make the file, private to the user from the first byte on. Raises OSError: it is there."""
+    new = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(new, "wb") as file:
+        file.writelines(parts)
 
 
 @contextmanager

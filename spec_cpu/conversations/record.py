@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from spec_cpu.answer.steps import Finish
+from spec_cpu.cache import create_private, replacing
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.llama.chat import Message
 from spec_cpu.text.files import decode, read_bytes
@@ -123,7 +122,8 @@ def save_conversation(path: Path, conversation: Conversation, *, text: bool = Fa
     try:
         if target.exists():
             _check_replaceable(path, text=text)
-        _write(target, content.encode())
+        with replacing(target) as part:
+            create_private(part, content.encode())
     except OSError as error:
         raise SpecCpuError(f"cannot write {path}: {error.strerror}") from None
     except ValueError as error:
@@ -137,15 +137,3 @@ def _check_replaceable(path: Path, *, text: bool) -> None:
         load_conversation(path)
     except UsageError as error:
         raise UsageError(f"{path} is there and holds something else: give another name") from error
-
-
-def _write(target: Path, content: bytes) -> None:
-    part, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(part, "wb") as file:
-            file.write(content)
-        os.replace(name, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise

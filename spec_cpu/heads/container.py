@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from spec_cpu.cache import replacing
 from spec_cpu.errors import ModelError, UsageError
 from spec_cpu.heads.identity import HeadTarget
 from spec_cpu.llama.quantize import FORMATS
@@ -131,23 +132,19 @@ def written(path: Path, label: Label, sizes: Sizes, quantization: str) -> Iterat
     tokens = label.tokens[order].astype(np.int32)
     if tokens[0] < 0 or tokens[-1] >= label.target.n_vocab:
         raise ValueError(f"the target has tokens 0 .. {label.target.n_vocab - 1}")
-    part = path.with_name(f".{path.name}.part")
-    writer: Any = gguf.GGUFWriter(part, _ARCHITECTURE)
-    head = HeadWriter(writer, quantization, order)
-    _write_sizes(writer, label, sizes, quantization)
-    _write_label(writer, label)
-    head.array("tokens", tokens)
-    if label.acceptance:
-        head.array("acceptance", np.asarray(label.acceptance, np.float32))
-    yield head
-    try:
+    with replacing(path) as part:
+        writer: Any = gguf.GGUFWriter(part, _ARCHITECTURE)
+        head = HeadWriter(writer, quantization, order)
+        _write_sizes(writer, label, sizes, quantization)
+        _write_label(writer, label)
+        head.array("tokens", tokens)
+        if label.acceptance:
+            head.array("acceptance", np.asarray(label.acceptance, np.float32))
+        yield head
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        part.replace(path)  # what has the name `path` is complete
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _write_sizes(writer: Any, label: Label, sizes: Sizes, quantization: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from spec_cpu.cache import replacing
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.train.held_out import Acceptance
 
@@ -37,7 +38,6 @@ class Checkpoint:
         self, net: nn.Module, optimizer: torch.optim.Optimizer, step: int, best: Best | None
     ) -> None:
         """Write it in one step. Raises SpecCpuError where that fails; the last one stays then."""
-        part = self.file.with_suffix(".part")
         state = {
             "net": net.state_dict(),
             "optimizer": optimizer.state_dict(),
@@ -48,10 +48,9 @@ class Checkpoint:
             **self.made_with,
         }
         try:
-            torch.save(state, part)
-            part.replace(self.file)
+            with replacing(self.file) as part:
+                torch.save(state, part)
         except (OSError, RuntimeError) as error:
-            part.unlink(missing_ok=True)
             raise SpecCpuError(f"cannot write {self.file}: {error}") from None
 
     def read(

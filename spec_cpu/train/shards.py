@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from spec_cpu.cache import replacing, write_text
 from spec_cpu.errors import SpecCpuError, UsageError
 
 _MANIFEST = "data.json"
@@ -88,8 +88,7 @@ class ShardStore:
                 )
             return
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            _replace(file, json.dumps(asdict(manifest), indent=2).encode())
+            write_text(file, json.dumps(asdict(manifest), indent=2))
         except OSError as error:
             raise _cannot_write(self.folder, error) from None
 
@@ -119,9 +118,8 @@ class ShardStore:
 
     def write(self, number: int, shard: Shard) -> None:
         """Raises SpecCpuError: the disk is full, or cannot be written. Other shards stay."""
-        part = self._file(number).with_suffix(".part")
         try:
-            with part.open("wb") as file:
+            with replacing(self._file(number)) as part, part.open("wb") as file:
                 np.savez(
                     file,
                     tokens=shard.tokens,
@@ -130,9 +128,7 @@ class ShardStore:
                     top_logprobs=shard.top_logprobs,
                     roles=shard.roles,
                 )
-            part.replace(self._file(number))
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise _cannot_write(self.folder, error) from None
 
     def read(self, number: int) -> Shard:
@@ -155,12 +151,6 @@ class ShardStore:
 
     def _file(self, number: int) -> Path:
         return self.folder / f"shard-{number:05}.npz"
-
-
-def _replace(file: Path, data: bytes) -> None:
-    part = file.with_suffix(".part")
-    part.write_bytes(data)
-    os.replace(part, file)
 
 
 def _cannot_write(folder: Path, error: OSError) -> SpecCpuError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from spec_cpu.cache import write_text
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.heads.container import EAGLE, KINDS
 from spec_cpu.train.shards import ShardStore
@@ -122,12 +123,8 @@ class Work:
         """Raises SpecCpuError: it cannot be written."""
         record = asdict(self)
         del record["folder"]
-        file = self.folder / _STATE
-        part = file.with_suffix(".part")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(record, indent=1), encoding="utf-8")
-            part.replace(file)
+            write_text(self.folder / _STATE, json.dumps(record, indent=1))
         except OSError as error:
             raise SpecCpuError(f"cannot write to {self.folder}: {error.strerror}") from None
 
