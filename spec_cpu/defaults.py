@@ -14,6 +14,7 @@ MEMORY_TOKENS = 2**17  # of earlier texts that are kept to draft from
 MAX_TOKENS = 512
 CONTEXT = 4096
 BATCH = 512  # prompt tokens a pass
+HISTORY = 1000  # messages typed that a chat keeps
 SHAPE = "auto"  # of a draft model's drafts: by the temperature
 RULE = "block"
 TYPICAL_EPSILON = 0.3  # of the rule "typical": the most that it asks of a token's probability
@@ -36,6 +37,11 @@ WORTHWHILE_SPEEDUP = 1.05  # a smaller one is not worth the memory of a draft, n
 PLAN_DRAFT_TOKENS = 8
 PLAN_DEPTH = 128
 COSTS_AGE = 30 * 24 * 3600  # seconds after which costs are measured anew
+
+# Training.
+TRAIN_SEQUENCES, TRAIN_LENGTH = 64, 512  # of conversations in a shard, of their tokens
+TRAIN_VOCABULARY = 6144
+TRAIN_EPOCHS = 10.0
 
 # Benchmarks.
 BENCH_TOKENS = 96

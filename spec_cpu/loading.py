@@ -82,8 +82,8 @@ def load(
             and the best of it is drafted. "none" decodes plainly.
         pair: target and draft by a name in the catalogue. Without a target it is the default pair,
             which needs no model hub.
-        ctx: tokens of context; default: what the target was trained on, at most 4,096. 0: all of
-            that.
+        ctx: tokens of context; default: what the target was trained on, at most
+            `defaults.CONTEXT`. 0: all of that.
         draft_ctx: the draft's context; default: as the target's, at most what the draft was trained
             on. With a smaller one it drafts from a sliding window.
         threads: default: one a physical core, fewer while others keep the processors busy.

@@ -64,7 +64,7 @@ def _drafts(draft: str | Path | Drafts | None) -> Drafts:
         return Drafts()
     drafts = read_drafts(draft)
     if drafts.model == NO_DRAFT:
-        raise UsageError(f"`draft` {NO_DRAFT} decodes plainly: give it alone, not as {draft!r}")
+        raise UsageError(f"`draft` {NO_DRAFT} guesses nothing: give it alone, not as {draft!r}")
     return drafts
 
 

@@ -16,6 +16,7 @@ from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import Interrupt
 from spec_cpu_cli.live import AnswerView
 from spec_cpu_cli.progress import progress_bar
+from spec_cpu_cli.report import LEGEND
 
 Generate = Callable[[Progress], Generator[Step, None, None]]
 
@@ -102,5 +103,5 @@ def print_details(rows: Iterable[tuple[str, str, str]]) -> None:
     lines = [f"{name:{names}}  {value:>{values}}  {meaning}" for name, value, meaning in rows]
     room = terminal.size(sys.stderr)
     if room and max(map(len, lines)) >= room.columns:  # no table
-        lines = [f"{name}: {value} ({meaning})" for name, value, meaning in rows]
-    terminal.print_aside("", *lines)
+        lines = [f"{name.strip()}: {value}: {meaning}" for name, value, meaning in rows]
+    terminal.print_aside("", *lines, LEGEND)

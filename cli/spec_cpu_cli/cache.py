@@ -38,7 +38,7 @@ class Part:
         return sum(size(path) for path in self.paths)
 
 
-NAMES = ("models", "made", "kernels", "costs", "memory", "notices")
+NAMES = ("models", "quantized", "kernels", "costs", "memory", "notices")
 
 
 def _what(incomplete: str) -> list[str]:
@@ -61,8 +61,8 @@ def show(
         return
     print(f"{cache_dir()} (SPEC_CPU_CACHE names another folder)\n")
     for part in parts:
-        print(f"{part.name:<8} {size_text(part.bytes):>9}  {part.holds}")
-    print(f"{'in all':<8} {size_text(sum(part.bytes for part in parts)):>9}\n")
+        print(f"{part.name:<9} {size_text(part.bytes):>9}  {part.holds}")
+    print(f"{'in all':<9} {size_text(sum(part.bytes for part in parts)):>9}\n")
     print(f"Models of the hub are in its own folder, {_hub_folder()}:")
     print("`spec-cpu models list` says which are here, `spec-cpu models rm NAME` removes one.")
     print(f"Conversations that you keep, and what you typed, are in {data_dir()}:")
@@ -83,7 +83,7 @@ def clear(
 ) -> None:
     """Remove what is kept.
 
-    Models, kernels and costs are fetched, made and measured again when they are needed; earlier
+    Models are fetched, kernels compiled and costs measured again when they are needed; earlier
     texts are gone.
     """
     for name in what or ():
@@ -108,11 +108,11 @@ def _parts() -> list[Part]:
     costs = _in(folder / "costs") + _in(folder / "records")
     return [
         *_model_parts(),
-        Part("kernels", "compiled for this machine", kernels, _each(_delete, kernels)),
-        Part("costs", "how long passes take here", costs, _each(_delete, costs)),
+        Part("kernels", "code compiled for this machine", kernels, _each(_delete, kernels)),
+        Part("costs", "how long steps take here", costs, _each(_delete, costs)),
         Part(
             "memory",
-            "earlier texts to draft from (spec-cpu memory show)",
+            "earlier texts to guess from (spec-cpu memory show)",
             texts := memories(),
             _each(clear_memory, texts),
         ),
@@ -137,7 +137,7 @@ def _model_parts() -> tuple[Part, Part]:
 
     return (
         part("models", "fetched", [file for file in found if file not in made]),
-        part("made", "quantized here from those", [file for file in found if file in made]),
+        part("quantized", "made here from those", [file for file in found if file in made]),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from spec_cpu import defaults
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.signature import with_options
@@ -55,9 +56,17 @@ def demo(*, models: opt.ModelOptions, drafting: opt.DraftOptions) -> None:
             print_text(f"\n{comparison(ahead, plain)}\n")
     if models.target is None and models.pair is None:
         print_text(
-            "That was a demo model of 135 million parameters; for a real one on this machine: "
+            f"That was a demo model of {_parameters()} parameters; for a real one on this machine: "
             "spec-cpu models suggest"
         )
+
+
+def _parameters() -> str:
+    """How many the default target has, such as 135M."""
+    from spec_cpu.models.catalog import load_catalog
+
+    catalog = load_catalog()
+    return catalog.model(catalog.pair(defaults.PAIR).target).parameters
 
 
 def _answered(

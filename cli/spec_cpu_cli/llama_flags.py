@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spec_cpu import defaults
+
 
 @dataclass(frozen=True, slots=True)
 class Same:
@@ -45,7 +47,11 @@ SAME = (
     Same(("-f", "--file"), "--file", "alone it is the prompt; after a prompt, it is added to it"),
     Same(("-e", "--escape"), "--escape", "off unless it is given"),
     Same(("--no-escape",), "--no-escape", "the default"),
-    Same(("-n", "--predict", "--n-predict"), "--max-tokens", "512 by default; -1: until it ends"),
+    Same(
+        ("-n", "--predict", "--n-predict"),
+        "--max-tokens",
+        f"{defaults.MAX_TOKENS} by default; -1: until it ends",
+    ),
     Same(("-c", "--ctx-size"), "--ctx", "0: all that the model was trained on"),
     Same(("-t", "--threads"), "--threads"),
     Same(("-sys", "--system-prompt"), "--system"),
@@ -109,7 +115,7 @@ ELSE = (
         "is not needed here: what is fastest on this machine is on (see --kernels)",
     ),
     Else(("-b", "--batch-size", "-ub", "--ubatch-size"), "is not needed here: prompts are read "
-         "512 tokens at a time"),
+         f"{defaults.BATCH} tokens at a time"),
     Else(
         ("-tb", "--threads-batch", "-td", "--threads-draft", "-tbd", "--threads-batch-draft"),
         "is not offered here: -t holds for the prompt, the answer and the draft",

@@ -28,6 +28,9 @@ app = typer.Typer(
     callback=help_alone,
 )
 
+# Where a model comes from, in a person's words; other kinds of sources are their own.
+_ORIGINS = {"wheel": "pip", "quantize": "quantized here"}
+
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
@@ -151,7 +154,7 @@ def rm(
         ),
     ],
 ) -> None:
-    """Remove models that were fetched or made here."""
+    """Remove models that were fetched or quantized here."""
     from spec_cpu.models.fetch import remove
 
     for model in [_named(name) for name in names]:
@@ -251,13 +254,14 @@ def _model_table(models: Iterable[Model]) -> Table:
     for name in ("family", "parameters", "quantization"):
         table.add_column(name)
     table.add_column("size", justify="right", no_wrap=True)
-    for name in ("licence", "source", "here"):
+    for name in ("licence", "from", "here"):
         table.add_column(name)
     for model in models:
         here = local_path(model)
         size = model.bytes or (here.stat().st_size if here else None)
         row = (model.name, model.family, model.parameters, model.quantization, size_text(size))
-        table.add_row(*row, model.license, model.source.kind, "yes" if here else "no")
+        origin = _ORIGINS.get(model.source.kind, model.source.kind)
+        table.add_row(*row, model.license, origin, "yes" if here else "no")
     return table
 
 

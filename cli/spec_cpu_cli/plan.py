@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spec_cpu.costs.plan import Plan
 
 _BAR_WIDTH = 40
+_LEGEND = "In the papers: a guess is c, checking k guesses V(k+1), the share accepted alpha."
 
 
 @with_options
@@ -121,7 +122,7 @@ def _print(plan: Plan, *, looked_up: bool) -> None:
     console.print(*_measured(plan.costs), "", sep="\n", highlight=False)
     console.print(_curve(plan), "")
     console.print(*_assumed(plan), "", sep="\n", highlight=False)
-    console.print(_best(plan), "")
+    console.print(_best(plan), _LEGEND, "", sep="\n", highlight=False)
     console.print(plan.verdict, style="bold")
     if looked_up:
         console.print(
@@ -131,43 +132,45 @@ def _print(plan: Plan, *, looked_up: bool) -> None:
 
 
 def _measured(costs: Costs) -> Iterator[str]:
-    """What was measured, and what the letters mean."""
+    """What was measured."""
     from spec_cpu.costs.cache import timed
 
     step, more = costs.passes[0] * 1e3, costs.draft_catch_up / costs.passes[0]
-    yield f"A plain step takes {step:.2f} ms after {costs.depth:,} tokens of text ({timed(costs)})."
+    yield (
+        f"Without guessing ahead a token takes {step:.2f} ms, after {costs.depth:,} tokens of text "
+        f"({timed(costs)}): a step."
+    )
     if costs.disturbed:
         yield f"This machine was busy meanwhile ({costs.disturbed}): do not rely on it."
-    yield "V(n): one pass over n tokens, in plain steps; checking k guesses takes V(k+1)."
-    also = f", and {more:.2f} more for the first of a step" if more >= 0.005 else ""
-    yield f"c = {costs.c:.3f}: a token guessed by the draft, in plain steps{also}."
+    also = f", and the first one {more:.2f} more" if more >= 0.005 else ""
+    yield f"A guess takes {costs.c:.3f} of such a step{also}. Checking guesses, in such steps:"
 
 
 def _assumed(plan: Plan) -> Iterator[str]:
     """What is expected of the draft."""
     expected = plan.acceptance
     rates = f"{expected.likely:.0%} ({expected.low:.0%} to {expected.high:.0%})"
-    yield f"alpha: the share of guesses that are accepted, here {rates}: {expected.basis}."
+    yield f"Expected: {rates} of the guesses are accepted, {expected.basis}."
 
 
 def _curve(plan: Plan) -> Table:
     from rich.table import Table
 
     costs = plan.costs
-    table = Table("tokens", "V(n)", "", "k", "pays if accepted", box=None, title_justify="left")
+    table = Table("guesses", "checking", "", "pays if accepted", box=None)
     most = costs.verify(len(costs.passes))
     alphas: Sequence[float | None] = (None, *plan.break_even)
     for n, alpha in enumerate(alphas, start=1):
         bar = "█" * max(1, round(_BAR_WIDTH * costs.verify(n) / most))
         pays = "" if n == 1 else "never" if alpha is None else f"{alpha:.0%}"
-        table.add_row(str(n), f"{costs.verify(n):.2f}", bar, str(n - 1) if n > 1 else "", pays)
+        table.add_row(str(n - 1), f"{costs.verify(n):.2f}", bar, pays)
     return table
 
 
 def _best(plan: Plan) -> Table:
     from rich.table import Table
 
-    table = Table("accepted (alpha)", "best k", "speedup", box=None)
+    table = Table("accepted", "best number of guesses", "speedup", box=None)
     for best in sorted({*plan.best, *plan.expected}, key=lambda best: best.alpha):
         style = "bold" if best in plan.expected else None
         table.add_row(f"{best.alpha:.0%}", str(best.k), f"{best.speedup:.2f}x", style=style)
@@ -175,7 +178,7 @@ def _best(plan: Plan) -> Table:
 
 
 def _plot(plan: Plan, path: Path) -> None:
-    """Draw V(n) and the best speedup by alpha. Needs the extra `plot`."""
+    """Draw what checking takes, and the best speedup by acceptance. Needs the extra `plot`."""
     from spec_cpu_cli.plots import figure
 
     costs = plan.costs
@@ -183,11 +186,11 @@ def _plot(plan: Plan, path: Path) -> None:
         widths = range(1, len(costs.passes) + 1)
         left.plot(widths, [costs.verify(n) for n in widths], marker="o", label="measured")
         left.plot(widths, widths, linestyle=":", color="gray", label="no gain from a batch")
-        left.set(xlabel="tokens in a pass", ylabel="V(n), plain steps", title="A verification")
+        left.set(xlabel="tokens in a pass", ylabel="times as long as one", title="Checking")
         left.legend()
         alphas = [best.alpha for best in plan.best]
         right.plot(alphas, [best.speedup for best in plan.best], marker="o")
         for best in plan.best:
-            right.annotate(f"k = {best.k}", (best.alpha, best.speedup), fontsize=8)
+            right.annotate(f"{best.k} guesses", (best.alpha, best.speedup), fontsize=8)
         right.axhline(1, linestyle=":", color="gray")
-        right.set(xlabel="accepted", ylabel="speedup", title="The best k")
+        right.set(xlabel="accepted", ylabel="speedup", title="The best number of guesses")

@@ -13,6 +13,7 @@ from spec_cpu_cli.flags import with_flags
 _ENOUGH = 30  # tokens tried, or answered, from which a share or a ratio of them says anything
 _SAME = 0.02  # speeds that lie closer together count as the same
 _WITHOUT = "without guessing ahead"
+LEGEND = "In brackets: what the papers call it."
 
 
 def live_line(stats: Stats, why_plain: str | None, width: int) -> str:
@@ -84,7 +85,7 @@ def _outcome(stats: Stats, why_plain: str | None) -> str:
     if stats.tokens < _ENOUGH:
         compares = "Too short an answer to compare"
     elif stats.speedup is None:
-        compares = "Too few plain steps to compare with"
+        compares = "Too few steps without guessing to compare with"
     else:
         ratio = compared(stats.speedup)
         link = "as" if ratio.endswith("as fast") else "than"
@@ -99,7 +100,7 @@ def _outcome(stats: Stats, why_plain: str | None) -> str:
 def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
     """All that was measured of an answer: a name, a value, and what it means.
 
-    Shares of fewer than 30 tokens are left out.
+    Shares of fewer than 30 tokens are left out. What the papers call a number is in brackets.
 
     Args:
         shape: of what is drafted.
@@ -107,23 +108,31 @@ def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
     yield "speed", f"{_number(stats.tokens_per_second, '.1f')} tok/s", "of this answer"
     if stats.drafted and stats.speedup is not None:
         plain = _number(stats.plain_tokens_per_second, ".1f")
-        yield f"speed {_WITHOUT}", f"{plain} tok/s", "by this run's own plain steps, or by costs"
+        yield (
+            f"speed {_WITHOUT}",
+            f"{plain} tok/s",
+            "by this run's own steps, or times taken before",
+        )
         yield "speedup", f"{stats.speedup:.2f}x", "the first over the second"
         formula, textbook = stats.speedup_theory, stats.speedup_textbook
         yield (
-            "by the formula",
+            "  expected",
             f"{_number(formula, '.2f')}x",
-            "E / (V(k+1) + k c), as measured here",
+            "from the numbers below (E / (V(k+1) + k c))",
         )
-        yield "by the textbook", f"{_number(textbook, '.2f')}x", "E / (1 + k c): checking is free"
-    yield "tokens per step", _number(stats.tokens_per_cycle, ".2f"), "E: 1 is plain decoding"
+        yield "  at most", f"{_number(textbook, '.2f')}x", "if checking were free (E / (1 + k c))"
+    yield "tokens per step", _number(stats.tokens_per_cycle, ".2f"), "1 without guessing ahead (E)"
     if stats.drafted:
         trees = " (trees)" if shape == "tree" else ""
-        yield "guesses per step", f"{stats.k}{trees}", "k: in most steps that guessed"
+        yield "guesses per step", f"{stats.k}{trees}", "in most steps that guessed (k)"
         if stats.c is not None:
-            yield "a guess takes", f"{stats.c:.2f}", "c: all that asking took, in plain steps"
+            yield "a guess takes", f"{stats.c:.2f}", "in steps without guessing ahead (c)"
         if stats.verify_cost is not None:
-            yield "checking takes", f"{stats.verify_cost:.2f}", f"V({stats.k + 1}): in plain steps"
+            yield (
+                "checking takes",
+                f"{stats.verify_cost:.2f}",
+                f"in such steps (V({stats.k + 1}))",
+            )
         yield from _shares(stats)
         yield from (_part(name, one, stats) for name, one in stats.by_source.items())
     yield "time", f"{stats.decode:.2f} s", "for all tokens; of it:"
@@ -140,8 +149,12 @@ def _shares(stats: Stats) -> Iterator[tuple[str, str, str]]:
     if tried < _ENOUGH:
         return
     share = _number(stats.alpha, ".0%")
-    yield "guesses accepted", share, f"alpha, observed: of {tried} that were tried"
-    yield "  expected", _number(stats.alpha_exact, ".0%"), "alpha, exact: 1 - TV, with less noise"
+    yield "guesses accepted", share, f"of {tried} that were tried (alpha)"
+    yield (
+        "  expected",
+        _number(stats.alpha_exact, ".0%"),
+        "by their chances: less noise (alpha, exact)",
+    )
     counted = zip(stats.accepted_by_position, stats.tried_by_position, strict=True)
     by_position = [f"{right / n:.0%}" for right, n in counted if n >= _ENOUGH]
     if by_position:

@@ -65,7 +65,7 @@ def train(
         typer.Option(
             "--tokens",
             help="Learn from this many tokens, instead: the same seed then gives the same head. "
-            "In steps of 32,768.",
+            f"In steps of {defaults.TRAIN_SEQUENCES * defaults.TRAIN_LENGTH:,}.",
             show_default="by --hours",
             rich_help_panel=_BUDGET,
         ),
@@ -75,7 +75,7 @@ def train(
         typer.Option(
             "--epochs",
             help="How often to go through the data.",
-            show_default="10, or what the hours are enough for",
+            show_default=f"{defaults.TRAIN_EPOCHS:g}, or what the hours are enough for",
             rich_help_panel=_BUDGET,
         ),
     ] = None,
@@ -112,7 +112,7 @@ def train(
         typer.Option(
             "--vocabulary",
             help="How many different tokens the head can guess.",
-            show_default="6144",
+            show_default=str(defaults.TRAIN_VOCABULARY),
         ),
     ] = None,
     quantization: Annotated[
@@ -123,7 +123,7 @@ def train(
     kernels: opt.Kernels = defaults.KERNELS,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", help="Of everything that is drawn at random.", show_default="0"),
+        typer.Option("--seed", help="Of what is drawn at random.", show_default="0"),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=OUTPUT)
@@ -149,7 +149,7 @@ def train(
     except KeyboardInterrupt:
         message = (
             f"stopped; what is finished is in {folder}: the same command goes on from there, and "
-            "begins the shard anew that was under way"
+            "begins anew only the part that was under way"
         )
         print(f"spec-cpu: {message}", file=sys.stderr)
         raise
@@ -279,12 +279,17 @@ def _table(result: Evaluation) -> Table:
     from rich.table import Table
 
     table = Table(
-        "temperature", "accepted, by depth", "tokens per step", "best k", "speedup", box=None
+        "temperature", "accepted", "tokens per step", "best number of guesses", "speedup", box=None
     )
-    table.title = f"On {result.prompts} held-out prompts; the speedup is what `plan` predicts"
+    table.title = f"On {result.prompts} prompts that it did not learn from"
     table.title_justify = "left"
     for one in result.measured:
         alphas = " ".join(f"{alpha:.2f}" for alpha in one.alpha)
         row = (f"{one.temperature:g}", alphas, f"{one.tokens:.2f}", str(one.k))
         table.add_row(*row, f"{one.speedup:.2f}x")
+    table.caption = (
+        "Accepted: of the first guess of a step, the second, ... "
+        "Speedup: what spec-cpu plan expects."
+    )
+    table.caption_justify = "left"
     return table

@@ -53,10 +53,10 @@ def _print_note(text: str) -> None:
 
 
 def _state(tick: Tick) -> str:
-    """Speed and acceptance, in a few words."""
+    """Speed, and the shares of guesses that are right, in a few words."""
     parts = [f"{tick.rate:,.0f} tok/s"]
     if tick.acceptance:
-        parts.append("acceptance " + " ".join(f"{alpha:.2f}" for alpha in tick.acceptance))
+        parts.append("accepted " + " ".join(f"{alpha:.2f}" for alpha in tick.acceptance))
     return ", ".join(parts)
 
 

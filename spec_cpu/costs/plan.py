@@ -140,14 +140,14 @@ def _verdict(
     low, likely, high = expected
     if likely.speedup > defaults.WORTHWHILE_SPEEDUP:
         return (
-            f"Guess ahead, with k = {likely.k}: if {likely.alpha:.0%} of the guesses are "
+            f"Guess ahead, {_tokens(likely.k)} a step: if {likely.alpha:.0%} of the guesses are "
             f"accepted that brings {likely.speedup:.2f}x ({low.speedup:.2f}x to "
             f"{high.speedup:.2f}x), and it pays once {min(pays):.0%} are."
         )
     obstacle = (
-        f"the draft is too large (a step of it costs {costs.c:.2f} plain steps)"
+        f"the draft is too large (a guess takes {costs.c:.2f} of a step without guessing)"
         if costs.c > _LARGE_DRAFT
-        else f"verifying costs too much (a pass over 2 tokens: {costs.verify(2):.2f} plain steps)"
+        else f"checking a guess takes too long ({costs.verify(2):.2f} steps without guessing)"
     )
     if not pays and costs.disturbed:
         return (
@@ -159,10 +159,14 @@ def _verdict(
     if high.speedup > defaults.WORTHWHILE_SPEEDUP:
         return (
             f"It depends on the text: it pays once {min(pays):.0%} of the guesses are "
-            f"accepted, and {acceptance.low:.0%} to {acceptance.high:.0%} are expected. With k "
-            "chosen in each step, as it is without -k, little is lost where they are not."
+            f"accepted, and {acceptance.low:.0%} to {acceptance.high:.0%} are expected. With the "
+            "number chosen at each step, as it is without -k, little is lost where they are not."
         )
     top = best[-1]
-    gain = f"at {top.alpha:.0%} k = {top.k} would bring {top.speedup:.2f}x" if top.k else ""
+    gain = f"{top.speedup:.2f}x at {top.alpha:.0%}, {_tokens(top.k)} a step" if top.k else ""
     start = f"it pays only once {min(pays):.0%} of the guesses are accepted"
     return f"Do not guess ahead here: {start}{f' ({gain})' if gain else ''}, because {obstacle}."
+
+
+def _tokens(n: int) -> str:
+    return f"{n} token{'s' if n > 1 else ''}"

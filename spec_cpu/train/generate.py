@@ -55,8 +55,8 @@ class Plan:
     tokens: int
     seed: int = 0
     prompts: Sequence[Sequence[str]] = field(default=())
-    sequences: int = 64
-    length: int = 512
+    sequences: int = defaults.TRAIN_SEQUENCES
+    length: int = defaults.TRAIN_LENGTH
 
 
 def generate(

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from spec_cpu import defaults
 from spec_cpu.errors import UsageError
 from spec_cpu.train.batches import Batch, Vocabulary, batch_of, batches_of
 from spec_cpu.train.checkpoint import Best, Checkpoint
@@ -46,7 +47,7 @@ class Settings:
         seed: of the order of the data and of the first weights.
     """
 
-    epochs: float = 10.0
+    epochs: float = defaults.TRAIN_EPOCHS
     depth: int = 3
     deepen: float = 0.75
     rate: float = 1.5e-3

@@ -18,6 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from spec_cpu import defaults
 from spec_cpu.cache import write_text
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.heads.container import EAGLE, KINDS
@@ -65,7 +66,7 @@ class Asked:
     epochs: float | None = None
 
 
-_DEFAULTS = {"kind": EAGLE, "seed": 0, "vocabulary": 6144, "prompts": []}
+_DEFAULTS = {"kind": EAGLE, "seed": 0, "vocabulary": defaults.TRAIN_VOCABULARY, "prompts": []}
 _DEFAULT_HOURS = 1.0
 
 

@@ -16,7 +16,7 @@ from spec_cpu.models.fetch.store import cache_path
 
 KEPT = {
     "models": ("smollm2-135m-instruct", 3000),
-    "made": ("smollm2-135m-instruct-q4_0", 2000),
+    "quantized": ("smollm2-135m-instruct-q4_0", 2000),
     "kernels": ("kernels/abc/lib.so", 500),
     "costs": ("costs/abc.json", 40),
     "memory": ("memory/abc.memory", 300),
@@ -147,14 +147,14 @@ def test_what_is_being_fetched_stays(
 def test_a_model_is_removed_by_its_name(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for part in ("models", "made"):
+    for part in ("models", "quantized"):
         name, _ = KEPT[part]
         assert run_program(monkeypatch, "models", "rm", name) == 0
         assert capsys.readouterr().out == f"removed {name}\n"
         assert run_program(monkeypatch, "models", "rm", name) == 2
         assert f"{name} is not here" in capsys.readouterr().err
     found = sizes(monkeypatch, capsys)
-    assert (found["models"], found["made"], found["kernels"]) == (0, 0, 500)
+    assert (found["models"], found["quantized"], found["kernels"]) == (0, 0, 500)
 
 
 def test_what_spec_cpu_did_not_fetch_stays(

@@ -14,8 +14,10 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from spec_cpu_cli.chat.commands import COMMANDS
 from spec_cpu_cli.chat.completion import ChatCompleter
-from spec_cpu_cli.chat.history import MOST, FileHistory, history_file
+from spec_cpu_cli.chat.history import FileHistory, history_file
 from spec_cpu_cli.chat.keyboard import KeyboardReader
+
+from spec_cpu import defaults
 
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\x03", "\x04", "\x1b[A"
 
@@ -76,12 +78,12 @@ def test_earlier_conversations_are_one_key_away(keys: PipeInput) -> None:
 
 def test_history_is_bounded() -> None:
     history = FileHistory(history_file())
-    for i in range(MOST + 5):
+    for i in range(defaults.HISTORY + 5):
         history.store_string(f"{i}")
     for _ in range(2):  # the first time shortens the file
         texts = list(FileHistory(history_file()).load_history_strings())
-        assert texts == [f"{i}" for i in range(MOST + 4, 4, -1)]
-    assert len(history_file().read_text(encoding="utf-8").splitlines()) == MOST
+        assert texts == [f"{i}" for i in range(defaults.HISTORY + 4, 4, -1)]
+    assert len(history_file().read_text(encoding="utf-8").splitlines()) == defaults.HISTORY
     assert history_file().stat().st_mode & 0o777 == 0o600
 
 

@@ -51,7 +51,7 @@ def test_the_default_pair_is_called_what_it_is(
     monkeypatch.setattr("spec_cpu_cli.demo.PROMPTS", ("Why?",))
     assert run_program(monkeypatch, "demo", "-d", "ngram", "-t", 1, "-q") == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert "demo model of 135 million parameters" in last
+    assert "demo model of 135M parameters" in last
     assert last.endswith("spec-cpu models suggest")
 
 

@@ -88,6 +88,9 @@ JARGON = (
     "distribution",
     "logits",
     "turn by turn",
+    "plain step",
+    "textbook",
+    "wheel",
 )
 
 

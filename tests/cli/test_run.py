@@ -223,12 +223,13 @@ def test_verbose_says_what_each_number_is(
 ) -> None:
     err = cli("run", *readable.pair, *ASKED, "--verbose").err
     for value, meaning in (
-        (f"{drafted['alpha']:.0%}", "alpha, observed"),
-        (f"{drafted['alpha_exact']:.0%}", "alpha, exact"),
-        (f"{drafted['tokens_per_cycle']:.2f}", "E: 1 is plain"),
-        ("4", "k: in most steps"),
+        (f"{drafted['alpha']:.0%}", r"of \d+ that were tried \(alpha\)"),
+        (f"{drafted['alpha_exact']:.0%}", r"by their chances: less noise \(alpha, exact\)"),
+        (f"{drafted['tokens_per_cycle']:.2f}", r"1 without guessing ahead \(E\)"),
+        ("4", r"in most steps that guessed \(k\)"),
     ):
         assert re.search(rf" {value}  {meaning}", err), meaning
+    assert err.endswith("In brackets: what the papers call it.\n")
 
 
 def test_five_tokens_say_nothing_of_a_rate(cli: Program, readable: Models) -> None:

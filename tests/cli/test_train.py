@@ -85,7 +85,7 @@ def test_a_head_is_made_tried_and_used(train: Train, target: Path, tmp_path: Pat
     assert result["prompts"] == 3
     assert result["epochs"] == 10.0
     assert "training: " in done.err
-    assert "acceptance 0." in done.err
+    assert "accepted 0." in done.err
     head = read_head(tmp_path / "h.gguf")
     assert len(head.label.tokens) == 50
     assert (

