@@ -49,7 +49,7 @@ def status() -> None:
     from spec_cpu.machine import hardware
 
     print(f"processor  {hardware.processor()}")
-    print(f"sets       {', '.join(each.name for each in isa.available()) or 'none'}")
+    print(f"supports   {', '.join(each.name for each in isa.available()) or 'none'}")
     try:
         found = find_build()
     except KernelsError as error:

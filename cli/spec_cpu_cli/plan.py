@@ -137,8 +137,8 @@ def _measured(costs: Costs) -> Iterator[str]:
 
     step, more = costs.passes[0] * 1e3, costs.draft_catch_up / costs.passes[0]
     yield (
-        f"Without guessing ahead a token takes {step:.2f} ms, after {costs.depth:,} tokens of text "
-        f"({timed(costs)}): a step."
+        f"Without guessing ahead a step, of one token, takes {step:.2f} ms after {costs.depth:,} "
+        f"tokens of text ({timed(costs)})."
     )
     if costs.disturbed:
         yield f"This machine was busy meanwhile ({costs.disturbed}): do not rely on it."

@@ -126,7 +126,11 @@ def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
         trees = " (trees)" if shape == "tree" else ""
         yield "guesses per step", f"{stats.k}{trees}", "in most steps that guessed (k)"
         if stats.c is not None:
-            yield "a guess takes", f"{stats.c:.2f}", "in steps without guessing ahead (c)"
+            yield (
+                "a guess takes",
+                f"{stats.c:.2f}",
+                "all asking, in steps without guessing (c)",
+            )
         if stats.verify_cost is not None:
             yield (
                 "checking takes",

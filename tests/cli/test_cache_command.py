@@ -61,7 +61,7 @@ def test_all_is_shown_with_its_size(
     assert {name: part["bytes"] for name, part in found["parts"].items()} == expected
     assert run_program(monkeypatch, "cache", "show") == 0
     out = capsys.readouterr().out
-    for words in (str(kept), "SPEC_CPU_CACHE", "quantized here", "hub", *NAMES):
+    for words in (str(kept), "SPEC_CPU_CACHE", "made here", "hub", *NAMES):
         assert words in out
 
 
@@ -114,7 +114,7 @@ def test_an_unknown_part_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_program(monkeypatch, "cache", "clear", "modles", "--yes") == 2
-    assert "nothing called 'modles' is kept: there are models, made" in capsys.readouterr().err
+    assert "nothing called 'modles' is kept: there are models, quantized" in capsys.readouterr().err
 
 
 def test_an_unfinished_download_counts_and_goes(
