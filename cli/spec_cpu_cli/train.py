@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _STEPS = ("generate", "train", "evaluate")
 _EVALUATE_SHARE = 0.03  # of the hours, at each temperature
+_LEGEND = (
+    "Accepted: of the first guess of a step, the second, ... Speedup: what spec-cpu plan expects."
+)
 _BUDGET, _DATA = "Budget", "Data"
 
 
@@ -272,6 +275,7 @@ def _show(result: Evaluation, work: Work, out: Path, *, as_json: bool, quiet: bo
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(_table(result))
+    console.print(_LEGEND, highlight=False)
     console.print(f"{out}: try it with --draft {out}", markup=False, soft_wrap=True)
 
 
@@ -287,9 +291,4 @@ def _table(result: Evaluation) -> Table:
         alphas = " ".join(f"{alpha:.2f}" for alpha in one.alpha)
         row = (f"{one.temperature:g}", alphas, f"{one.tokens:.2f}", str(one.k))
         table.add_row(*row, f"{one.speedup:.2f}x")
-    table.caption = (
-        "Accepted: of the first guess of a step, the second, ... "
-        "Speedup: what spec-cpu plan expects."
-    )
-    table.caption_justify = "left"
     return table

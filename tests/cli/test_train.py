@@ -176,7 +176,7 @@ def test_hours_say_when_to_stop(train: Train, target: Path) -> None:
 @pytest.mark.slow
 def test_a_table_for_people(train: Train, target: Path, tmp_path: Path) -> None:
     done = train(target, *SMALL)
-    assert "of the first guess of a step, the second" in done.out
+    assert "Accepted: of the first guess of a step, the second" in done.out
     assert f"try it with --draft {tmp_path / 'h.gguf'}" in done.out
     assert train(target, "--quiet", "--only", "evaluate").err == ""
 
