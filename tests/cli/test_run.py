@@ -192,7 +192,7 @@ def test_the_default_pair_needs_no_options(cli: Program, default_by_name: Path) 
     done = cli.answer("-t", "1", "-n", "6", "--temp", "0", "What is the capital of France?")
     assert done["tokens"] == 6
     assert done["text"].strip()
-    assert done["notices"] == []
+    assert [one for one in done["notices"] if "busy" not in one] == []  # the machine may be
     assert Path(done["target"]["file"]).name == default_by_name.name
     assert Path(done["draft"]["file"]).name == "smollm2-135m-eagle.gguf"
     assert done["source"] == "ngram,eagle"
