@@ -15,7 +15,13 @@ _DAY = 24 * 60 * 60  # seconds
 class DailyNotice(str):
     """A notice that is shown once a day. Ask `due` before you show it, and call `shown` after."""
 
-    __slots__ = ()
+    __slots__ = ("_subject",)
+
+    def __new__(cls, text: object, subject: str = "") -> DailyNotice:
+        """A notice that says `text`; of those of one subject, whatever they say, one a day."""
+        made = super().__new__(cls, text)
+        made._subject = subject or str(text)
+        return made
 
     @property
     def due(self) -> bool:
@@ -33,5 +39,5 @@ class DailyNotice(str):
 
     @property
     def _stamp(self) -> Path:
-        name = hashlib.sha256(self.encode()).hexdigest()[:16]
+        name = hashlib.sha256(self._subject.encode()).hexdigest()[:16]
         return cache_dir() / "notices" / name

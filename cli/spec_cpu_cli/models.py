@@ -14,7 +14,7 @@ from spec_cpu.errors import CatalogError
 from spec_cpu_cli import completion
 from spec_cpu_cli.options import AsJson, help_alone
 from spec_cpu_cli.sizes import size_text
-from spec_cpu_cli.terminal import table_console
+from spec_cpu_cli.terminal import print_aside, table_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,8 +75,15 @@ def suggest(
     machine reads its memory. spec-cpu plan measures a pair that is here.
     """
     from spec_cpu.costs.suggest import suggestions
+    from spec_cpu.machine.memory_speed import memory_speed
 
-    found = suggestions(None if memory is None else memory * 1e9)
+    speed = memory_speed()
+    found = suggestions(None if memory is None else memory * 1e9, speed=speed.rate)
+    if speed.disturbed:
+        print_aside(
+            f"note: this machine was busy while its memory was timed ({speed.disturbed}), so these "
+            "speeds may be far too low: ask again when it is quiet"
+        )
     if as_json:
         _print_json(
             [

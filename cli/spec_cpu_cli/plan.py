@@ -14,6 +14,7 @@ import typer
 from spec_cpu import defaults
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.command import OUTPUT
+from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _print(plan: Plan, *, looked_up: bool) -> None:
     console.print(_curve(plan), "")
     console.print(*_assumed(plan), "", sep="\n", highlight=False)
     console.print(_best(plan), _LEGEND, "", sep="\n", highlight=False)
-    console.print(plan.verdict, style="bold")
+    console.print(with_flags(plan.verdict), style="bold")
     if looked_up:
         console.print(
             "That is for steps that find something to guess: where a text does not repeat itself, "

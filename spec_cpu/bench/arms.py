@@ -12,6 +12,7 @@ from spec_cpu.bench.rivals import Decoded, Rival
 from spec_cpu.errors import UsageError
 from spec_cpu.session import Session
 from spec_cpu.text.files import decode, read_bytes
+from spec_cpu.text.repetition import repetition
 
 SHIPPED = Path(__file__).parent / "prompts.jsonl"  # of every kind, that come with the package
 PLAIN = 0
@@ -39,11 +40,13 @@ class Round:
     Attributes:
         stats: of the session's own arms.
         rivals: times of other programs, by name; without those whose answer was too short to time.
+        repetition: how much the answer of the first arm repeats itself.
     """
 
     category: str
     stats: dict[Pin, Stats] = field(default_factory=dict)
     rivals: dict[str, Decoded] = field(default_factory=dict)
+    repetition: float = 0.0
 
 
 def read_prompts(file: Path) -> list[Prompt]:
@@ -150,6 +153,7 @@ class _Bench:
                 if decoded is not None:
                     result.rivals[arm.name] = decoded
             self._done += 1
+        result.repetition = repetition(answered)
         before.append((asked, answered))
         return result
 

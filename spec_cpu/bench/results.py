@@ -52,6 +52,7 @@ class Result:
     Attributes:
         sources: by name; the other cycles were plain steps.
         k: tokens drafted in most of the cycles that drafted any. `k_used`: cycles by that number.
+        repetition: the share of an answer's text that stood in it before, in the mean.
     """
 
     prompts: int
@@ -71,6 +72,7 @@ class Result:
     share_draft: float
     share_target: float
     share_sample: float
+    repetition: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ def _result(rounds: Sequence[Round], pin: Pin) -> Result:
         share_draft=fast.draft / fast.decode if fast.decode else 0.0,
         share_target=fast.target / fast.decode if fast.decode else 0.0,
         share_sample=fast.sample / fast.decode if fast.decode else 0.0,
+        repetition=sum(one.repetition for one in rounds) / len(rounds),
     )
 
 

@@ -55,3 +55,19 @@ def of_card(by_depth: Sequence[float]) -> Acceptance | None:
     low, likely, high = (share * held_out for share in _IN_CYCLES)
     basis = f"by the head's own file: {held_out:.0%} of held-out text, of which answers reach less"
     return Acceptance(low, likely, high, basis)
+
+
+def too_few(seen: float | None, needed: float | None) -> str:
+    """Why a draft is not asked, in a person's words: no share is told that nobody measured.
+
+    Args:
+        seen: the share of its guesses that is expected to be accepted, by passes that were made.
+        needed: the share from which on it pays; None: from none.
+    """
+    if needed is None:
+        return "a guess costs more here than it brings, even if it is accepted"
+    if seen is None:
+        return f"its guesses pay here once {needed:.0%} are accepted, and it was not tried yet"
+    if seen >= needed:
+        return f"too few guesses are accepted ({seen:.0%}) for what they cost here"
+    return f"too few guesses are accepted: about {seen:.0%}, and they pay here from {needed:.0%} on"

@@ -17,6 +17,7 @@ from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
 from spec_cpu.machine import hardware
 from spec_cpu.machine.processors import processors
+from spec_cpu.notices import DailyNotice
 from spec_cpu.progress import MeasureProgress
 
 if TYPE_CHECKING:
@@ -161,11 +162,12 @@ def known_or_measured(
         costs = replace(costs, measured=time.time())
         unkept = cache.write(costs)
     if costs.disturbed and not unkept:
-        return costs, (
+        notice = (
             f"this machine was busy while it was timed ({costs.disturbed}; {timed(costs)}), so how "
             "far is guessed ahead may not be the best. It is timed again at a later start, or now "
             "with `recalibrate`"
         )
+        return costs, DailyNotice(notice, "costs that were timed while the machine was busy")
     return costs, unkept
 
 

@@ -332,16 +332,19 @@ class _Bench:
         known = sorted(self.passes)
         # What disturbs a pass makes it longer: so of an even number of passes the lower median.
         typical = min if disturbed else statistics.median_low
+        # These are small differences of such times, of which a disturbance leaves nothing that can
+        # be relied on; where they look too large, drafting is never tried and they never corrected.
+        usual = _least if disturbed else _median
         seconds = accumulate((typical(self.passes[n]) for n in known), max)
         row = statistics.median(self._rows)
         return Costs(
             passes=tuple(_interpolated(known, list(seconds), max_width)),
-            draft_step=_median(self._draft_steps) + row * self._draft_vocabulary,
-            draft_catch_up=_median(self._catch_ups),
-            draft_read=_median(self._draft_reads),
-            rebuild=_median(self._rebuilds),
+            draft_step=usual(self._draft_steps) + row * self._draft_vocabulary,
+            draft_catch_up=usual(self._catch_ups),
+            draft_read=usual(self._draft_reads),
+            rebuild=usual(self._rebuilds),
             row=row,
-            recovery=self._recovery,
+            recovery=0.0 if disturbed else self._recovery,
             depth=len(self._target),
             deepens=self._deepens,
             disturbed=disturbed,
@@ -362,6 +365,10 @@ def _timed(
 
 def _median(times: Sequence[float]) -> float:
     return statistics.median(times) if times else 0.0
+
+
+def _least(times: Sequence[float]) -> float:
+    return min(times, default=0.0)
 
 
 def _is_steady(times: Sequence[float]) -> bool:

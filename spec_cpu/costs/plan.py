@@ -36,7 +36,8 @@ class Plan:
         acceptance: what is to be expected of the draft. `expected`: the best for its low, likely
             and high rate.
         speculate: does the likely rate pay?
-        verdict: the same in a sentence, with k, or with what is in the way.
+        verdict: the same in a sentence, with k, or with what is in the way; only that it is
+            doubtful where the machine was busy while it was timed.
     """
 
     costs: Costs
@@ -76,6 +77,13 @@ def make_plan(costs: Costs, k_max: int, acceptance: Acceptance | None = None) ->
         likely.speedup > defaults.WORTHWHILE_SPEEDUP,
         _verdict(costs, break_even, best, acceptance, (low, likely, high)),
     )
+
+
+def least_acceptance(costs: Costs, k_max: int) -> float | None:
+    """The alpha from which drafting some k of 1 .. `k_max` tokens pays; None: from none."""
+    c, verify, first = _in_plain_steps(costs)
+    alphas = theory.break_even_alpha(np.arange(1, k_max + 1), c, verify, first)
+    return None if np.isnan(alphas).all() else float(np.nanmin(alphas))
 
 
 def predicted_speedup(costs: Costs, alpha: float, k: int) -> float:
@@ -136,6 +144,11 @@ def _verdict(
     acceptance: Acceptance,
     expected: tuple[Best, Best, Best],
 ) -> str:
+    if costs.disturbed:
+        return (
+            f"Doubtful: measured while this machine was busy ({costs.disturbed}). Run it again "
+            "with `recalibrate` when it is quiet."
+        )
     pays = [alpha for alpha in break_even if alpha is not None]
     low, likely, high = expected
     if likely.speedup > defaults.WORTHWHILE_SPEEDUP:
@@ -149,11 +162,6 @@ def _verdict(
         if costs.c > _LARGE_DRAFT
         else f"checking a guess takes too long ({costs.verify(2):.2f} steps without guessing)"
     )
-    if not pays and costs.disturbed:
-        return (
-            "Nothing can be said: no draft would pay by these times, but this machine was busy "
-            "while they were taken. Ask again when it is not."
-        )
     if not pays:
         return f"Do not guess ahead here: no draft pays, because {obstacle}."
     if high.speedup > defaults.WORTHWHILE_SPEEDUP:

@@ -15,7 +15,6 @@ from spec_cpu.costs.plan import Plan, make_plan
 from spec_cpu.errors import KernelsError
 from spec_cpu.kernels.build import find_build
 from spec_cpu.machine.hardware import available_memory
-from spec_cpu.machine.memory_speed import memory_speed
 from spec_cpu.models.catalog import SHIPPED_HEADS, Catalog, FileSource, Model, load_catalog
 
 _AVX2 = (1.0, 1.08, 1.18, 1.27, 1.44, 1.59, 1.78, 1.93, 2.10)  # V(1), V(2), ...
@@ -50,8 +49,8 @@ class Suggestion:
 def suggestions(
     memory: float | None = None,
     *,
+    speed: float,
     catalog: Catalog | None = None,
-    speed: float | None = None,
     isa: str | None = None,
 ) -> list[Suggestion]:
     """The pairs of two models, those that fit first, and of these the largest first.
@@ -59,13 +58,12 @@ def suggestions(
     Args:
         memory: bytes that there are; default: what is free here, or no limit where the system does
             not tell.
+        speed: bytes a second that memory gives, see `memory_speed`.
         catalog: default: the usual one.
-        speed: bytes a second that memory gives; default: measured.
         isa: instruction set of the kernels, or "none"; default: that of this machine.
     """
     catalog = catalog or load_catalog()
     free = memory if memory is not None else available_memory()
-    speed = speed or memory_speed()
     isa = isa or _isa()
     found = []
     for pair in catalog.pairs.values():

@@ -103,10 +103,17 @@ class PassRecord:
     def __init__(self) -> None:
         self.usual = [*_FIRST]
         self._weight = 1.0
+        self._counted = False
+
+    @property
+    def seen(self) -> float | None:
+        """The chance of the best token after a node; None before any pass was made."""
+        return self.usual[0] if self._counted else None
 
     def count(self, reach: float, chances: Sequence[float]) -> None:
         """A pass found tokens with such chances after a node that is reached so."""
         self._weight += reach
+        self._counted = True
         best = sorted(chances, reverse=True)[: len(_FIRST)]
         for i, chance in enumerate(best):
             self.usual[i] += reach / self._weight * (chance - self.usual[i])

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 from typing import NamedTuple
 
+from spec_cpu.costs.acceptance import too_few
 from spec_cpu.costs.costs import Costs
+from spec_cpu.costs.plan import least_acceptance
 from spec_cpu.cycle.budget import Budget
 from spec_cpu.cycle.calibration import Calibration, ChainRecord, Open, PassRecord
 from spec_cpu.cycle.pace import CostsInRun
@@ -139,8 +142,13 @@ class Policy:
         if self._idle < _IDLE:
             return None
         if self._passes:
-            return f"too few tokens are accepted ({self._found.usual[0]:.0%})"
+            return too_few(self._found.seen, self._needed)
         return "the text does not repeat itself enough"
+
+    @cached_property
+    def _needed(self) -> float | None:
+        """The share of guesses that would have to be accepted for passes of the draft to pay."""
+        return least_acceptance(self._costs, self._deepest)
 
     @property
     def _asking(self) -> float:

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 
 from spec_cpu.machine import hardware
+from spec_cpu.machine.disturbance import disturbance, spent
 
 _BYTES = 1 << 26  # of each thread: more than its part of a cache
 _TRIES = 8
+_SECONDS = 0.3  # of tries at least: a shorter time says nothing of what else was done
 
 
-def memory_speed() -> float:
-    """Bytes a second that all usable cores read together: the best of several tries.
+@dataclass(frozen=True, slots=True)
+class MemorySpeed:
+    """Bytes a second that all usable cores read together.
 
-    It takes about a tenth of a second, and 64 MB a core.
+    Attributes:
+        disturbed: what else the machine did meanwhile, in a person's words; None: nothing seen.
     """
+
+    rate: float
+    disturbed: str | None
+
+
+def memory_speed() -> MemorySpeed:
+    """Time it: the best of several tries. It takes a third of a second, and 64 MB a core."""
     n = hardware.usable_cores()
     numbers = [np.ones(_BYTES // 4, np.float32) for _ in range(n)]
+    before, begin, tries = spent(), perf_counter(), []
     with ThreadPoolExecutor(n) as threads:
-        best = min(_seconds(threads, numbers) for _ in range(_TRIES))
-    return n * _BYTES / best
+        while len(tries) < _TRIES or perf_counter() - begin < _SECONDS:
+            tries.append(_seconds(threads, numbers))
+    return MemorySpeed(n * _BYTES / min(tries), disturbance(before, spent(), n))
 
 
 def _seconds(threads: ThreadPoolExecutor, numbers: list[np.ndarray]) -> float:

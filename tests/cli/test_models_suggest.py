@@ -8,12 +8,18 @@ import shlex
 import pytest
 from program import run_program
 
+from spec_cpu.machine.memory_speed import MemorySpeed
 from spec_cpu.models.catalog import load_catalog
+
+
+def memory_gives(monkeypatch: pytest.MonkeyPatch, rate: float, disturbed: str | None) -> None:
+    found = MemorySpeed(rate, disturbed)
+    monkeypatch.setattr("spec_cpu.machine.memory_speed.memory_speed", lambda: found)
 
 
 @pytest.fixture(autouse=True)
 def memory_gives_30_gb_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spec_cpu.costs.suggest.memory_speed", lambda: 3e10)
+    memory_gives(monkeypatch, 3e10, None)
 
 
 def suggested(
@@ -49,3 +55,18 @@ def test_nonsense_is_refused(
 ) -> None:
     assert run_program(monkeypatch, "models", "suggest", "--memory", "-1") == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_busy_machine_is_said_beside_the_answer_and_a_quiet_one_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str]
+) -> None:
+    assert run_program(monkeypatch, "models", "suggest", "--memory", "8", *flags) == 0
+    quiet = capsys.readouterr()
+    assert quiet.err == ""
+    memory_gives(monkeypatch, 3e10, "other programs used 1.5 of 2 processors")
+    assert run_program(monkeypatch, "models", "suggest", "--memory", "8", *flags) == 0
+    busy = capsys.readouterr()
+    assert busy.out == quiet.out
+    assert "busy" in busy.err
+    assert "1.5 of 2 processors" in busy.err

@@ -263,6 +263,16 @@ def test_what_disturbs_is_noticed_and_the_curve_is_that_of_passes_that_got_throu
         assert costs.passes[n - 1] == pytest.approx(plain * CURVES["flat"](n), rel=0.05)
 
 
+def test_a_busy_moment_makes_no_change_of_width_look_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are differences of disturbed times: too large a one keeps drafting from being tried."""
+    tired = {"noise": 0.4, "tired": 0.5, "wide": 2}
+    quiet = measure(monkeypatch, Machine(0.004, CURVES["flat"], tired=0.5, wide=2), max_width=9)
+    assert quiet.recovery > 0.0
+    busy = measure(monkeypatch, Machine(0.004, CURVES["flat"], others=1.0, **tired), max_width=9)
+    assert busy.disturbed
+    assert 2.0 * busy.rebuild + busy.recovery < 0.1 * busy.passes[0]
+
+
 @pytest.mark.parametrize("quiet", [{}, {"others": 0.1}, {"stolen": 0.01}, {"noise": 0.1}])
 @pytest.mark.parametrize("plain", [0.004, 0.03, 0.3])
 def test_a_quiet_machine_is_not_called_busy(

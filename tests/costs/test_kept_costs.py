@@ -21,6 +21,7 @@ from spec_cpu.costs.cache import contradicted, timed
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.kept_record import KeptRecord
 from spec_cpu.cycle.policy import HOPELESS
+from spec_cpu.notices import DailyNotice
 
 STEEP = Costs(tuple(0.01 * n for n in range(1, 26)), 0.001, 0.0, 0.0, 0.0)
 FLAT = Costs(tuple(0.01 * (1 + 0.05 * n) for n in range(25)), 0.001, 0.0, 0.0, 0.0)
@@ -137,6 +138,7 @@ def test_disturbed_costs_are_said_to_be_so_and_measured_at_the_next_start(
     (notice,) = [each for each in first.notices if "busy" in each]
     assert "1.5 of 2 processors" in notice
     assert "`recalibrate`" in notice
+    assert isinstance(notice, DailyNotice), "not at every start"
     clock.gives = FLAT
     second = answer(start())
     assert clock.measured == 2

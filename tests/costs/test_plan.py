@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.plan import ALPHAS, best_chain, make_plan, predicted_speedup, tree_speedup
@@ -71,3 +75,13 @@ def test_a_tree_from_one_pass_pays_by_what_it_brings() -> None:
     )
     assert tree_speedup(here, 3, 1.0) == pytest.approx(1.1 / 2.7)
     assert tree_speedup(here, 3, 4.0) == pytest.approx(4 * 1.1 / 3.0)
+
+
+@given(st.floats(0.0, 2.0), st.floats(0.0, 2.0))
+def test_what_was_timed_on_a_busy_machine_gets_no_firm_verdict(slope: float, c: float) -> None:
+    disturbed = replace(costs(slope, c), disturbed="other programs used 1.5 of 2 processors")
+    verdict = make_plan(disturbed, 8).verdict
+    assert verdict.startswith("Doubtful")
+    assert "1.5 of 2 processors" in verdict
+    assert "`recalibrate`" in verdict
+    assert not make_plan(costs(slope, c), 8).verdict.startswith("Doubtful")

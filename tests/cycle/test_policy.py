@@ -297,7 +297,7 @@ def test_the_reason_says_why_it_is_off() -> None:
         assert made.most(99) == 0
     assert steep.hopeless
     for source, said in (
-        (Passing(wrong, LIE), "too few tokens are accepted"),
+        (Passing(wrong, LIE), "too few guesses are accepted"),
         (Looked(never), "the text does not repeat itself enough"),
     ):
         made = policy(costs("kernel", 0.1), source)
@@ -468,3 +468,14 @@ def test_looking_up_is_paid_for_like_anything_else(look: float) -> None:
         taken += plain + drafting
         deciding.observe(Outcome(0, 0, 1, drafting, true.passes[0], depth))
     assert taken / plain <= 1.01 * n + 1.5 + min(look, 0.02) * n + 2 * look
+
+
+def test_no_acceptance_is_told_that_nobody_measured() -> None:
+    """A draft that is too dear to be tried has shown nothing, so that no share of it is told."""
+    dear = replace(costs("kernel", 0.01), draft_catch_up=2.8)
+    draft = Passing(always(0.9))
+    made = policy(dear, draft)
+    play(dear, [draft], 300, decides=made)
+    assert made.reason is not None
+    assert made.reason.endswith("are accepted, and it was not tried yet")
+    assert made.reason.count("%") == 1, "what is needed, and no more"
