@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from spec_cpu.bench.results import OVERALL, Comparison, Result, Speedup, SweepPoint, most_used
 from spec_cpu.costs.costs import Costs
 
-_BAR_WIDTH = 30
+_BAR_WIDTH = 10
+_PIPE_WIDTH = 80  # columns where no terminal shows it
 _SHOWN_WIDTHS = (2, 5, 9)
+_SHOWN_POSITIONS = 10
+_REPEATING = 0.5  # of the answers, from which on they are said to repeat themselves
 _COLUMNS = (
     "category",
     "prompts",
@@ -20,15 +23,9 @@ _COLUMNS = (
     "speedup",
     "95 %",
     "accepted",
-    "expected",
-    "tok/step",
-    "k",
-    "predicted",
-    "free",
-    "draft",
-    "target",
-    "sample",
+    "tokens/step",
 )
+_WHERE = "category", "guesses", "guessing", "model", "choosing", "expected", "predicted", "free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,17 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with a line above it, and perhaps one below."""
+    """A table with a line above it, and perhaps some below.
+
+    Attributes:
+        shown: on the screen, too, or in Markdown alone?
+    """
 
     title: str
     header: Sequence[str]
     rows: list[list[str]]
     note: str = ""
+    shown: bool = True
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -108,8 +110,9 @@ def sections(report: Report) -> list[Section]:
             _title(report.settings),
             _COLUMNS,
             [_cells(name, result) for name, result in report.results.items()],
-            _costs(report.costs),
-        )
+            "\n".join(_notes(report)),
+        ),
+        _where(report.results),
     ]
     if len(report.results[OVERALL].sources) > 1:
         found.append(_sources(report.results))
@@ -137,9 +140,11 @@ def show(found: Sequence[Section]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
     for section in found:
-        table = Table(*section.header, box=None)
+        if not section.shown:
+            continue
+        table = Table(*section.header, box=None, pad_edge=False)
         for row in section.rows:
             table.add_row(*row)
         console.print(section.title, style="bold", markup=False)
@@ -148,9 +153,10 @@ def show(found: Sequence[Section]) -> None:
 
 
 def _title(settings: dict[str, Any]) -> str:
-    pinned = "chosen each step" if settings["k"] is None else settings["k"]
+    k = settings["k"]
+    guesses = "guesses chosen each step" if k is None else f"{k} guesses a step"
     return (
-        f"temperature {settings['temperature']:g}, k {pinned} ({settings['shape']}), "
+        f"temperature {settings['temperature']:g}, {guesses} ({settings['shape']}), "
         f"{settings['max_tokens']} tokens, "
         f"{settings['threads']} threads"
         + ("" if settings["exact"] else ", NOT exact (rule typical)")
@@ -166,24 +172,51 @@ def _cells(name: str, result: Result) -> list[str]:
         _number(result.plain_tokens_per_second, ".1f"),
         *_with_interval(result.speedup),
         _number(result.alpha),
-        _number(result.alpha_exact),
         _number(result.tokens_per_cycle),
-        str(result.k),
-        _number(result.speedup_theory),
-        _number(result.speedup_textbook),
-        *(
-            f"{share:.0%}"
-            for share in (result.share_draft, result.share_target, result.share_sample)
-        ),
     ]
 
 
+def _notes(report: Report) -> Iterator[str]:
+    """What the first table means and rests on."""
+    yield "plain: without guessing ahead; 95 %: where the median speedup lies"
+    yield _costs(report.costs)
+    repeated = report.results[OVERALL].repetition
+    if repeated >= _REPEATING:
+        yield (
+            f"The answers mostly repeat themselves ({repeated:.0%} of their text stood in them "
+            "before): do not expect this speed of others."
+        )
+
+
 def _costs(costs: Costs) -> str:
-    passes = ", ".join(f"V({n}) {costs.verify(n):.2f}" for n in _SHOWN_WIDTHS)
+    passes = ", ".join(f"over {n} {costs.verify(n):.2f}" for n in _SHOWN_WIDTHS)
     return (
-        f"c {costs.c:.3f}, {passes} (measured at {costs.depth} tokens of context); expected: sum "
-        "min(p, q); predicted: from it and these costs; free: if verifying cost nothing"
+        f"in plain steps: a guess of the draft costs {costs.c:.3f}; a pass over 1 token 1, "
+        f"{passes} (after {costs.depth} tokens of text)"
     )
+
+
+def _where(results: dict[str, Result]) -> Section:
+    rows = [
+        [
+            name,
+            str(result.k),
+            *(
+                f"{share:.0%}"
+                for share in (result.share_draft, result.share_target, result.share_sample)
+            ),
+            _number(result.alpha_exact),
+            _number(result.speedup_theory),
+            _number(result.speedup_textbook),
+        ]
+        for name, result in results.items()
+    ]
+    note = (
+        "guesses: in most steps that guessed; guessing, model, choosing: shares of the time; "
+        "expected: of the guesses to be accepted; predicted: the speedup by that and by what was "
+        "timed; free: if checking guesses cost nothing"
+    )
+    return Section("where the time goes, and what was to be expected", _WHERE, rows, note, False)
 
 
 def _sources(results: dict[str, Result]) -> Section:
@@ -198,19 +231,20 @@ def _sources(results: dict[str, Result]) -> Section:
         for category, result in results.items()
         for name, source in result.sources.items()
     ]
-    header = ["category", "source", "steps", "accepted", "tok/step"]
-    note = "steps: with a token or a pass of it; several may have proposed the same token"
+    header = ["category", "source", "steps", "accepted", "tokens/step"]
+    note = "steps: in which it guessed; several may have made the same guess"
     return Section("by source", header, rows, note)
 
 
 def _positions(results: dict[str, Result]) -> Section:
     deepest = max(len(result.alpha_by_position) for result in results.values())
+    deepest = min(deepest, _SHOWN_POSITIONS)
     rows = []
     for name, result in results.items():
-        alphas = [_number(alpha) for alpha in result.alpha_by_position]
+        alphas = [_number(alpha) for alpha in result.alpha_by_position[:deepest]]
         rows.append([name, *alphas, *["-"] * (deepest - len(alphas))])
     header = ["category", *(str(i) for i in range(1, deepest + 1))]
-    return Section("accepted, by position", header, rows)
+    return Section("accepted: the first guess of a step, the second, ...", header, rows)
 
 
 def _sweep(report: Report) -> Section:
@@ -221,7 +255,6 @@ def _sweep(report: Report) -> Section:
             str(point.k),
             *_with_interval(point.speedup),
             _number(point.predicted),
-            _number(point.textbook),
             _number(point.alpha),
             _number(point.tokens_per_cycle),
             "█" * max(1, round(_BAR_WIDTH * point.speedup.median / most))
@@ -229,18 +262,17 @@ def _sweep(report: Report) -> Section:
         ]
         for point in report.sweep
     ]
-    header = ["k", "speedup", "95 %", "predicted", "free", "expected", "tok/step", ""]
-    return Section("each k pinned", header, rows, _what_was_chosen(report))
+    header = ["guesses", "speedup", "95 %", "predicted", "expected", "tokens/step", ""]
+    return Section("each number of guesses a step", header, rows, _what_was_chosen(report))
 
 
 def _what_was_chosen(report: Report) -> str:
     if report.settings["k"] is not None:
-        return f"◀ the k that was pinned with -k: {report.chosen}"
+        return f"◀ given with -k: {report.chosen}"
     if not report.chosen:
-        return "chosen each step, k was 0 in most of them: plain decoding"
-    if report.chosen not in (point.k for point in report.sweep):
-        return f"chosen each step, k was {report.chosen} in most of them"
-    return f"◀ chosen each step, k was {report.chosen} in most of them"
+        return "chosen each step: mostly none, which is plain decoding"
+    chosen = f"chosen each step: mostly {report.chosen}"
+    return f"◀ {chosen}" if report.chosen in (point.k for point in report.sweep) else chosen
 
 
 def _against(against: Sequence[Comparison]) -> Section:
@@ -253,8 +285,9 @@ def _against(against: Sequence[Comparison]) -> Section:
         ]
         for one in against
     ]
-    header = ["against", "tok/s", "over plain", "95 %", "spec-cpu over it", "95 %"]
-    return Section("other programs, by their own count", header, rows)
+    header = ["against", "tok/s", "of plain", "95 %", "ours of it", "95 %"]
+    note = "of plain: its speed over that of plain decoding here; ours of it: our speed over its"
+    return Section("other programs, by their own count", header, rows, note)
 
 
 def _with_interval(speedup: Speedup | None) -> tuple[str, str]:

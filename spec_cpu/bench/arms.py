@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spec_cpu.answer.stats import Stats
@@ -153,9 +153,8 @@ class _Bench:
                 if decoded is not None:
                     result.rivals[arm.name] = decoded
             self._done += 1
-        result.repetition = repetition(answered)
         before.append((asked, answered))
-        return result
+        return replace(result, repetition=repetition(answered))
 
     def _recall(self, before: Sequence[tuple[str, str]]) -> None:
         self._session.reset()

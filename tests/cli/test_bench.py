@@ -99,7 +99,7 @@ def test_trees(bench: Bench, capsys: pytest.CaptureFixture[str], temperature: fl
 
 def test_what_was_chosen_is_said(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("--sweep", "k=1..2") == 0
-    assert "chosen each step, k was" in capsys.readouterr().out
+    assert "chosen each step: mostly" in capsys.readouterr().out
 
 
 def test_a_pinned_k_is_marked_in_the_sweep(
@@ -109,7 +109,7 @@ def test_a_pinned_k_is_marked_in_the_sweep(
     out = capsys.readouterr().out
     (row,) = [line for line in out.splitlines() if line.endswith("◀ |")]
     assert row.startswith("| 2 | ")
-    assert "pinned with -k: 2" in out
+    assert "given with -k: 2" in out
 
 
 @pytest.mark.parametrize("form", [[], ["--markdown"]])
@@ -117,7 +117,7 @@ def test_tables(bench: Bench, capsys: pytest.CaptureFixture[str], form: list[str
     assert bench("-k", 3, "--temp", "0,0.8", *form) == 0
     out = capsys.readouterr().out
     assert "temperature 0.8" in out
-    for what in ("accepted, by position", "V(2)", "V(5)", "V(9)"):
+    for what in ("accepted: the first guess of a step", "a pass over 1 token 1, over 2 "):
         assert out.count(what) == 2
 
 
