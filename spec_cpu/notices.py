@@ -16,6 +16,7 @@ class DailyNotice(str):
     """A notice that is shown once a day. Ask `due` before you show it, and call `shown` after."""
 
     __slots__ = ("_subject",)
+    _subject: str
 
     def __new__(cls, text: object, subject: str = "") -> DailyNotice:
         """A notice that says `text`; of those of one subject, whatever they say, one a day."""

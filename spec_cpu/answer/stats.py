@@ -229,7 +229,11 @@ class Stats:
 
     @property
     def c(self) -> float | None:
-        """What drafting a token takes, in plain target steps."""
+        """All that asking took for each drafted token, in plain target steps.
+
+        More than `Costs.c`, which is a pass of the draft alone: what sources looked up, and what
+        was found and not drafted, is in it.
+        """
         if not self.drafted or not self.plain_step:
             return None
         return self.draft / self.drafted / self.plain_step

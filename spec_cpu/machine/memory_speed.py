@@ -32,7 +32,8 @@ def memory_speed() -> MemorySpeed:
     """Time it: the best of several tries. It takes a third of a second, and 64 MB a core."""
     n = hardware.usable_cores()
     numbers = [np.ones(_BYTES // 4, np.float32) for _ in range(n)]
-    before, begin, tries = spent(), perf_counter(), []
+    before, begin = spent(), perf_counter()
+    tries: list[float] = []
     with ThreadPoolExecutor(n) as threads:
         while len(tries) < _TRIES or perf_counter() - begin < _SECONDS:
             tries.append(_seconds(threads, numbers))
