@@ -127,9 +127,9 @@ def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
         yield "guesses per step", f"{stats.k}{trees}", "in most steps that guessed (k)"
         if stats.c is not None:
             yield (
-                "a guess takes",
+                "asking, a guess",
                 f"{stats.c:.2f}",
-                "all asking, in steps without guessing (c)",
+                "all asking; plan times one pass of the draft alone",
             )
         if stats.verify_cost is not None:
             yield (
