@@ -25,7 +25,7 @@ def live_line(stats: Stats, why_plain: str | None, width: int) -> str:
     parts = [f"{_number(stats.tokens_per_second, '.1f')} tok/s"]
     if stats.drafted and stats.speedup is not None and stats.tokens >= _ENOUGH:
         parts.append(compared(stats.speedup))
-    parts.append(f"{stats.tokens} tokens")
+    parts.append(_tokens(stats.tokens))
     if stats.drafted:
         parts.append(f"{_number(stats.tokens_per_cycle, '.1f')} tokens per step")
         if _tried(stats) >= _ENOUGH:
@@ -61,7 +61,7 @@ def summary(stats: Stats, why_plain: str | None, *, exact: bool) -> Iterator[str
         yield "stopped before the first token"
         return
     yield (
-        f"{stats.tokens} tokens in {stats.decode:.2f} s: "
+        f"{_tokens(stats.tokens)} in {stats.decode:.2f} s: "
         f"{_number(stats.tokens_per_second, '.1f')} tok/s (prompt: {_prompt(stats)})"
     )
     if stats.drafted:
@@ -77,7 +77,7 @@ def summary(stats: Stats, why_plain: str | None, *, exact: bool) -> Iterator[str
 
 def _prompt(stats: Stats) -> str:
     kept = f", {stats.reused_tokens} of them kept from before" if stats.reused_tokens else ""
-    return f"{stats.prompt_tokens} tokens{kept}, {stats.prefill:.2f} s"
+    return f"{_tokens(stats.prompt_tokens)}{kept}, {stats.prefill:.2f} s"
 
 
 def _outcome(stats: Stats, why_plain: str | None) -> str:
@@ -234,6 +234,10 @@ def _counted(source: SourceStats) -> dict[str, float | None]:
         "alpha": source.alpha,
         "tokens_per_cycle": source.tokens_per_cycle,
     }
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token" if count == 1 else f"{count} tokens"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -203,6 +203,20 @@ class Terminal:
                 break
         pytest.fail(f"{pattern!r} did not appear after {after}: {self.shown[after:][-2000:]!r}")
 
+    def wait_for_stop(self) -> None:
+        """Read until the child is stopped, as by Ctrl-Z."""
+        until = time.monotonic() + PATIENCE
+        while not os.waitid(os.P_PID, self.child.pid, os.WSTOPPED | os.WNOHANG):
+            assert time.monotonic() < until, f"goes on: {self.shown[-2000:]!r}"
+            self._read(0.05)
+
+    @property
+    def local_modes(self) -> int:
+        """Of the terminal: whether keys are echoed, among others."""
+        modes = termios.tcgetattr(self._master)[3]
+        assert isinstance(modes, int)
+        return modes
+
     def finish(self) -> Result:
         """Wait for the child's end; what it wrote to pipes."""
         until = time.monotonic() + PATIENCE

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+import termios
 from typing import TYPE_CHECKING
 
+import pytest
 from asking import ENDLESS, PATIENCE
 
 if TYPE_CHECKING:
@@ -52,6 +54,49 @@ def test_a_signal_that_ends_it_takes_the_live_line_away(program: Program, readab
     terminal.child.terminate()
     assert terminal.finish().code == 128 + signal.SIGTERM
     assert terminal.shown.endswith(b"\x1b[J")
+
+
+def test_a_stopped_process_leaves_the_terminal_as_it_was(
+    program: Program, readable: Models
+) -> None:
+    terminal = program.on_terminal("run", *readable.plain, *ENDLESS)
+    before = terminal.local_modes
+    terminal.wait_for("tok/s")
+    assert before & termios.ECHO
+    assert not terminal.local_modes & termios.ECHO
+    terminal.type("\x1a")
+    terminal.wait_for_stop()
+    assert terminal.local_modes == before
+    text, _, behind = terminal.shown.rpartition(b"\x1b[J")  # erases the live line
+    assert b"tok/s" in text
+    assert behind in (b"", b"\r\n"), "the shell begins a row of its own"
+    at = len(terminal.shown)
+    terminal.child.send_signal(signal.SIGCONT)
+    terminal.wait_for("tok/s", after=at)
+    assert not terminal.local_modes & termios.ECHO
+    terminal.type("\x03")
+    assert terminal.finish().code == 130
+    assert terminal.local_modes == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_whatever_ends_it_leaves_the_terminal_as_it_was(
+    program: Program, readable: Models, number: signal.Signals
+) -> None:
+    terminal = program.on_terminal("run", *readable.plain, *ENDLESS)
+    before = terminal.local_modes
+    terminal.wait_for("tok/s")
+    assert terminal.local_modes != before
+    terminal.child.send_signal(number)
+    assert terminal.finish().code == 128 + number
+    assert terminal.local_modes == before
+
+
+def test_an_error_leaves_the_terminal_as_it_was(program: Program, readable: Models) -> None:
+    terminal = program.on_terminal("run", "-m", program.home / "none.gguf", "why?")
+    before = terminal.local_modes
+    assert terminal.finish().code == 2
+    assert terminal.local_modes == before
 
 
 def test_an_interrupted_answer_says_so_in_json(program: Program, readable: Models) -> None:

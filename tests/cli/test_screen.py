@@ -12,7 +12,7 @@ import termios
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
-from unicodedata import normalize
+from unicodedata import combining, normalize
 
 import pyte
 import pytest
@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from spec_cpu_cli import terminal
 from spec_cpu_cli.live import AnswerView
 from spec_cpu_cli.wrapping import Wrapper, wrapped
+from wcwidth import wcwidth
 
 from spec_cpu.answer.stats import Stats
 from spec_cpu.text.streaming import Piece
@@ -38,8 +39,12 @@ WORDS = (
     "cafe\u0301",
     "ẞ",
     "—",
+    "नमस्ते",
+    "❤\ufe0f",
+    "👍🏽",
+    "👨\u200d👩\u200d👧",
 )
-GAPS = (" ", " ", " ", "  ", "\n", "\n\n", "\n    ", ", ")
+GAPS = (" ", " ", " ", "  ", "\n", "\n\n", "\n    ", ", ", "\t", "\n\t")
 FENCED = "\n```py\nif x:\n    return a + b  # as it is\n```\n"
 DRAWN = re.compile("\x1bD\x1b\\[A\x1b7.*?\x1b8", re.DOTALL)
 SEQUENCE = re.compile("\x1b\\[[0-9;]*[A-Za-z]")
@@ -61,8 +66,8 @@ class Emulator(pyte.HistoryScreen):
 
     def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
         if how == 0 and self.cursor.x:  # in the first column nothing of the text is on its row
-            row = self.buffer[self.cursor.y]
-            behind = range(self.cursor.x, self.columns)
+            row, x = self.buffer[self.cursor.y], self.cursor.x
+            behind = range(x if row[x].data else x - 1, self.columns)  # half a wide one is one
             self.erased += "".join(row[x].data for x in behind).strip()
         super().erase_in_display(how, *args, **kwargs)
 
@@ -70,12 +75,63 @@ class Emulator(pyte.HistoryScreen):
         super().resize(lines, columns)
         self.cursor.x = min(self.cursor.x, self.columns - 1)
 
+    def draw(self, data: str) -> None:
+        for character in data:  # pyte drops what follows a joiner
+            if self.cursor.x == self.columns - 1 and wcwidth(character) == 2:
+                self.cursor.x = self.columns  # a wide one needs two columns
+            super().draw(character)
+
+    @property
+    def rows(self) -> list[Any]:
+        return [*self.history.top, *(self.buffer[y] for y in range(self.lines))]
+
     @property
     def text(self) -> str:
-        lines = [*self.history.top, *(self.buffer[y] for y in range(self.lines))]
-        return "\n".join(
-            "".join(line[x].data for x in range(self.columns)).rstrip() for line in lines
-        ).rstrip("\n")
+        lines = ("".join(row[x].data for x in range(self.columns)).rstrip() for row in self.rows)
+        return "\n".join(lines).rstrip("\n")
+
+
+class Reflowing(Emulator):
+    """A terminal that breaks its lines anew where its width changes, as most do."""
+
+    def draw(self, data: str) -> None:
+        for character in data:
+            row = self.buffer[self.cursor.y]
+            super().draw(character)
+            row.goes_on = row is not self.buffer[self.cursor.y]
+
+    def erase_in_display(self, how: int = 0, *args: Any, **kwargs: Any) -> None:
+        super().erase_in_display(how, *args, **kwargs)
+        for y in range(self.cursor.y, self.lines):
+            self.buffer[y].goes_on = False
+
+    def resize(self, lines: int | None = None, columns: int | None = None) -> None:
+        before, behind = self._halves()
+        self.reset()
+        super().resize(lines, columns)
+        self._write(before)
+        x, y = self.cursor.x, len(self.history.top) + self.cursor.y
+        self._write(behind)
+        self.cursor.x, self.cursor.y = min(x, self.columns - 1), y - len(self.history.top)
+
+    def _halves(self) -> tuple[str, str]:
+        """What there is, with a newline where a line ends: before the cursor, and from it on."""
+        halves = ["", ""]
+        cursor = len(self.history.top) + self.cursor.y
+        for y, row in enumerate(self.rows):
+            for x in sorted(row):
+                halves[(y, x) >= (cursor, self.cursor.x)] += row[x].data
+            if not getattr(row, "goes_on", False):
+                halves[y >= cursor] += "\n"
+        before, behind = halves
+        return before, behind.rstrip()
+
+    def _write(self, text: str) -> None:
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self.carriage_return()
+                self.linefeed()
+            self.draw(line)
 
 
 @dataclass
@@ -107,13 +163,15 @@ class Window:
 
 
 @contextlib.contextmanager
-def window(columns: int, patch: pytest.MonkeyPatch) -> Iterator[Window]:
+def window(
+    columns: int, patch: pytest.MonkeyPatch, emulator: type[Emulator] = Emulator
+) -> Iterator[Window]:
     outside, inside = os.openpty()
     os.set_blocking(outside, False)
     with os.fdopen(inside, "w", encoding="utf-8", newline="") as stream:
         patch.setattr("sys.stdout", stream)
         patch.setattr("sys.stderr", stream)
-        opened = Window(outside, Emulator(columns))
+        opened = Window(outside, emulator(columns))
         opened.resize(columns)
         try:
             yield opened
@@ -130,12 +188,13 @@ def show(
     kind: str = "xterm-256color",
     live: bool = True,
     markdown: bool = False,
+    emulator: type[Emulator] = Emulator,
 ) -> Window:
     """Stream a text in pieces of such lengths, while the window gets these widths."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TERM", kind)
         patch.setattr("spec_cpu_cli.live._REFRESH", 0.0)
-        with window(columns, patch) as shown:
+        with window(columns, patch, emulator) as shown:
             drawn = live and terminal.can_draw(text=True)
             view = AnswerView(live=drawn, color=True, markdown=markdown)
             at, pieces = 0, 0
@@ -154,7 +213,9 @@ def show(
 
 
 def letters(text: str) -> str:
-    return normalize("NFC", "".join(text.split()))
+    """What pyte keeps of a text: no spaces, and no joiners."""
+    kept = (one for one in "".join(text.split()) if wcwidth(one) > 0 or combining(one))
+    return normalize("NFC", "".join(kept))
 
 
 def streamed(written: str) -> str:
@@ -169,6 +230,7 @@ slow_enough = settings(deadline=None, suppress_health_check=list(HealthCheck), m
 @given(texts, cuts, st.integers(20, 200), st.sampled_from(["xterm-256color", "dumb", ""]))
 @example("This vapor rises into the atmosphere, where it cools. " * 9, [4], 73, "dumb")
 @example("雨" * 100, [3], 20, "xterm")
+@example("👨\u200d👩\u200d👧 " * 60, [1], 20, "xterm")
 def test_the_screen_has_the_text(text: str, cut: list[int], columns: int, kind: str) -> None:
     shown = show(text, cut, columns, [], kind=kind)
     assert letters(shown.emulator.text) == letters(text)
@@ -210,6 +272,17 @@ def test_nothing_is_written_while_another_thread_hides_the_line(
     assert alone == [True, True]
 
 
+@slow_enough
+@given(texts, cuts, st.integers(20, 200), st.lists(st.integers(20, 200), max_size=12))
+@example("atmosphere " * 30, [5], 80, [20, 79, 41, 33])
+def test_a_window_that_breaks_its_lines_anew_has_the_text(
+    text: str, cut: list[int], columns: int, later: list[int]
+) -> None:
+    """And nothing of the live line, which was broken as well."""
+    shown = show(text, cut, columns, later, emulator=Reflowing)
+    assert letters(shown.emulator.text) == letters(text)
+
+
 def test_a_letter_that_is_erased_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     with window(20, monkeypatch) as shown:
         pyte.Stream(shown.emulator).feed("rains\x1b[D\x1b[J")
@@ -243,6 +316,11 @@ def test_how_a_text_is_cut_makes_no_difference(text: str, cut: list[int], width:
 
 def test_what_would_move_the_cursor_is_shown_by_its_symbol() -> None:
     assert wrapped("a\x1b[2Jb\x07c\rd", 40) == "a␛[2Jb␇cd"
+
+
+def test_a_tab_leads_to_its_stop_on_any_line() -> None:
+    assert wrapped("\ta\tb", 40) == "        a       b"
+    assert wrapped("ab cd\tef", 9) == "ab cd\nef"
 
 
 def test_code_keeps_its_lines() -> None:
