@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +13,10 @@ from pathlib import Path
 from spec_cpu.arguments import check_prompt
 from spec_cpu.errors import UsageError
 from spec_cpu.text.files import decode, read_bytes
+from spec_cpu_cli.terminal import print_aside
 
 _STDIN = "-"
+_PATIENCE = 2.0  # seconds until a pipe from which nothing comes is worth a word
 _ESCAPE = re.compile(r"\\(x[0-9A-Fa-f]{1,2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
@@ -51,10 +56,14 @@ def unescaped(text: str) -> str:
         raise UsageError(r"the bytes that \x stands for in the prompt are not UTF-8") from None
 
 
-def read_prompt(argument: str | None, files: Sequence[Path]) -> str:
-    """The prompt: the argument, then each file, with an empty line between.
+def read_prompt(argument: str | None, files: Sequence[Path], *, quiet: bool = False) -> str:
+    """The prompt: what is piped in, the argument, then each file, with an empty line between.
 
-    Without either it is standard input, if that is piped.
+    Beside an argument or a file only a pipe and a redirected file count as piped in, and an empty
+    one is left out; without either, standard input is the prompt, unless it is a terminal.
+
+    Args:
+        quiet: say nothing of a pipe from which nothing comes.
 
     Raises:
         UsageError: nothing given, a file cannot be read, or something is not UTF-8.
@@ -67,9 +76,23 @@ def read_prompt(argument: str | None, files: Sequence[Path]) -> str:
                 "no prompt: give it as an argument, with --prompt or --file, or piped in"
             )
         parts = [_read(Path(_STDIN))]
+    elif not any(str(file) == _STDIN for file in files) and _is_piped():
+        if not quiet:
+            _say_if_nothing_comes()
+        piped = _read(Path(_STDIN))
+        parts = [piped, *parts] if piped.strip() else parts
     prompt = "\n\n".join(parts)
     check_prompt(prompt, "give some text, --file, or standard input")
     return prompt
+
+
+def _is_piped() -> bool:
+    """Is standard input a pipe or a file? Anything else may be inherited, and never end."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or none of the system's
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
 
 
 def is_text(text: str) -> bool:
@@ -90,3 +113,9 @@ def _stdin() -> bytes:
         return sys.stdin.buffer.read()
     except OSError as error:
         raise UsageError(f"cannot read standard input: {error.strerror}") from None
+
+
+def _say_if_nothing_comes() -> None:
+    """A pipe that was inherited, and that nobody writes to, must not hold anybody up in silence."""
+    if not select.select([sys.stdin], [], [], _PATIENCE)[0]:
+        print_aside("note: waiting for what is piped in; </dev/null if nothing is to be")

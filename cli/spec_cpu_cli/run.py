@@ -22,7 +22,10 @@ from spec_cpu_cli.terminal import print_aside
 def run(
     prompt: Annotated[
         str | None,
-        typer.Argument(help="What to answer.", show_default="--prompt, --file or standard input"),
+        typer.Argument(
+            help="What to answer; what is piped in goes before it.",
+            show_default="--prompt, --file or standard input",
+        ),
     ] = None,
     text: Annotated[
         str | None,
@@ -114,7 +117,7 @@ def run(
         raise UsageError("--raw is no conversation, which could be kept or go on: leave it out")
     stops, quiet = check_stops(answer.stop), models.quiet
     params = sampling.params
-    question = read_prompt(chosen_prompt(prompt, text, escape=escape), file or [])
+    question = read_prompt(chosen_prompt(prompt, text, escape=escape), file or [], quiet=quiet)
     kept = keeping.begin()
     models = kept.with_models(models) if kept else models
     choice = models.choice
