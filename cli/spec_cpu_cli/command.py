@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import llama_flags, settings
 from spec_cpu_cli.flags import with_flags
+from spec_cpu_cli.terminal import print_aside
 
 MODEL, SAMPLING, DRAFTING = "Model", "Sampling", "Guessing ahead"
 CONVERSATIONS, OUTPUT, SELDOM = "Conversations", "Output", "Seldom needed"
@@ -47,6 +48,7 @@ class Command(TyperCommand):
             if option.metavar is None:
                 kind = settings.type_of(self, option)[-1]
                 option.metavar = _METAVARS[kind]
+        _name_no_type_of_flags(self, ctx)
         super().format_help(ctx, formatter)
 
     def make_parser(self, ctx: Any) -> Any:
@@ -62,11 +64,28 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         self._check_names(args)
-        if not ctx.resilient_parsing:
-            ctx.default_map = settings.read(ctx).defaults(self, settings.words(ctx))
-        rest: list[str] = super().parse_args(ctx, args)
+        if ctx.resilient_parsing:
+            rest: list[str] = super().parse_args(ctx, args)
+            return rest
+        found, fault = settings.read_if_possible(ctx)
+        ctx.default_map = found.defaults(self, settings.words(ctx))
+        try:
+            rest = super().parse_args(ctx, args)  # --help leaves here, whatever the file holds
+        except typer.BadParameter:
+            if fault and self._loads_models:  # what is missing may stand there
+                raise fault from None
+            raise
+        if fault and self._loads_models:
+            raise fault
         settings.give_way(ctx)
+        if not ctx.params.get("quiet"):
+            _say_what_is_left_out(ctx, fault)
         return rest
+
+    @property
+    def _loads_models(self) -> bool:
+        """Others can do their work without the settings file, and some help to mend it."""
+        return any(param.name == "target" for param in self.params)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -94,6 +113,30 @@ class Command(TyperCommand):
         )
 
 
+class Group(TyperGroup):
+    """A group of commands, whose help is like theirs."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _name_no_type_of_flags(self, ctx)
+        super().format_help(ctx, formatter)
+
+
+def _name_no_type_of_flags(command: Any, ctx: Any) -> None:
+    """Also of the parser's own ones: a flag is given or not, whatever it is to a program."""
+    for param in command.get_params(ctx):
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+
+
+def _say_what_is_left_out(ctx: Any, fault: UsageError | None) -> None:
+    """What a person set up, and what has no effect."""
+    if fault:
+        print_aside(f"note: {fault}; going on without the settings file")
+    for name, near in settings.unknown_variables(ctx):
+        meant = f"did you mean {near}?" if near else "spec-cpu config show lists the options"
+        print_aside(f"note: {name} is no setting, and has no effect: {meant}")
+
+
 def _panel(param: Any) -> int:
     name = getattr(param, "rich_help_panel", None)
     return PANELS.index(name) if name in PANELS else PANELS.index(SELDOM)
@@ -108,18 +151,15 @@ def _free(command: Command, names: list[str]) -> list[str]:
 def use_preset(context: typer.Context, name: str | None) -> str | None:
     """For `--preset`, which is read first: what the preset says goes before the file's own."""
     if name is not None and not context.resilient_parsing:
-        context.default_map = settings.read(context).defaults(
-            context.command, settings.words(context), name
-        )
+        found, fault = settings.read_if_possible(context)
+        if not fault:
+            context.default_map = found.defaults(context.command, settings.words(context), name)
     return name
 
 
 def _presets(context: typer.Context, incomplete: str) -> list[str]:
-    try:
-        names = settings.read(context).presets
-    except UsageError:  # this is no place for messages
-        return []
-    return [name for name in names if name.startswith(incomplete)]
+    found, _ = settings.read_if_possible(context)  # this is no place for messages
+    return [name for name in found.presets if name.startswith(incomplete)]
 
 
 Preset = Annotated[

@@ -44,7 +44,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what every option is, and where that comes from: the variable, the preset, the file."""
-    found = settings.read(context)
+    found, _ = settings.read_if_possible(context)  # what is wrong with it was said
     shown = _settings(found, context.find_root().command, preset, command)
     if as_json:
         print(json.dumps([asdict(setting) for setting in shown], indent=2))

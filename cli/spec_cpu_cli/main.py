@@ -25,12 +25,12 @@ from spec_cpu_cli import (
     models,
     plan,
     run,
-    settings,
     train,
 )
-from spec_cpu_cli.command import Command
+from spec_cpu_cli.command import Command, Group
 from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.interrupt import EXIT_CODE
+from spec_cpu_cli.mistakes import in_words
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.prompt import is_text
 from spec_cpu_cli.terminal import forget_stale_size, print_aside
@@ -60,8 +60,10 @@ app.add_typer(logs.app, name="logs")
 app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 for group in (app, *(one.typer_instance for one in app.registered_groups)):
-    for command in group.registered_commands if group else ():
-        command.cls = Command
+    if group:
+        group.info.cls = Group
+        for command in group.registered_commands:
+            command.cls = Command
 
 
 def _version(show: bool) -> None:
@@ -116,7 +118,7 @@ def _explain(error: Exception) -> tuple[str, int]:
     if isinstance(error, SpecCpuError):
         return with_flags(str(error)), error.exit_code
     if isinstance(error, _ClickError):
-        return _with_hint(error), getattr(error, "exit_code", UsageError.exit_code)
+        return in_words(error), getattr(error, "exit_code", UsageError.exit_code)
     if isinstance(error, OSError):
         _abandon_output()
         return f"cannot write the output: {error.strerror}", SpecCpuError.exit_code
@@ -156,21 +158,3 @@ class _Closed(io.StringIO):
 
     def write(self, _text: str) -> int:
         raise OSError(errno.EBADF, "standard output is closed")
-
-
-def _with_hint(error: Exception) -> str:
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "spec-cpu"
-    message = error.format_message() if hasattr(error, "format_message") else str(error)
-    return f"{_given_by(error)}{' '.join(message.split()).rstrip('.')} (see {command} --help)"
-
-
-def _given_by(error: Exception) -> str:
-    """Where a wrong value comes from, if not from the command line."""
-    option, context = getattr(error, "param", None), getattr(error, "ctx", None)
-    if option is None or context is None:
-        return ""
-    source = getattr(context.get_parameter_source(option.name), "name", None)
-    if source == "ENVIRONMENT":
-        return f"{option.envvar}: "
-    return f"{settings.path()}: " if source == "DEFAULT_MAP" else ""

@@ -20,7 +20,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 from spec_cpu.arguments import expanded
 from spec_cpu.errors import UsageError
 
-VARIABLE = "SPEC_CPU_CONFIG"
+_PREFIX = "SPEC_CPU_"
+VARIABLE = f"{_PREFIX}CONFIG"
+_OF_NO_OPTION = {f"{_PREFIX}CACHE", f"{_PREFIX}DATA"}  # see `spec_cpu.cache`
 _FILE_NAME = "config.toml"
 _PRESETS = "presets"
 _NO_SETTINGS = {"help", "version", "prompt", "file", "continue"}  # of one call alone
@@ -46,7 +48,7 @@ def flag(option: Any) -> str:
 
 def variable(option: Any) -> str:
     """The variable of the environment that gives it."""
-    return f"SPEC_CPU_{flag(option)[2:].replace('-', '_').upper()}"
+    return f"{_PREFIX}{flag(option)[2:].replace('-', '_').upper()}"
 
 
 def negation(option: Any) -> str:
@@ -188,6 +190,31 @@ def read(context: Any) -> Settings:
     return Settings(file, reader.section("", table, root), read)
 
 
+def read_if_possible(context: Any) -> tuple[Settings, UsageError | None]:
+    """The settings file, as if it were empty where `read` raises what is returned beside it."""
+    try:
+        return read(context), None
+    except UsageError as fault:
+        return Settings(path(), Section({}), {}), fault
+
+
+def unknown_variables(context: Any) -> Iterator[tuple[str, str | None]]:
+    """Variables of the environment that are called like settings and are none.
+
+    Each with the nearest name of one, if there is one near.
+    """
+    from difflib import get_close_matches
+
+    known = {VARIABLE, *_OF_NO_OPTION}
+    for _, command in commands(context.find_root().command):
+        known |= {option.envvar for option in options(command)}
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name not in known:
+            ends = [one.removeprefix(_PREFIX) for one in known]
+            near = get_close_matches(name.removeprefix(_PREFIX), ends, n=1)
+            yield name, f"{_PREFIX}{near[0]}" if near else None
+
+
 def _load(file: Path) -> Values:
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
@@ -251,7 +278,7 @@ class _Reader:
         if not wanted:
             raise _error(self.file, where, f"there is no such option{_nearest(key, known)}")
         if not any(_fits(value, types) for types in wanted):
-            raise _error(self.file, where, f"takes {_in_words(wanted[0])}, not {value!r}")
+            raise _error(self.file, where, f"takes {in_words(wanted[0])}, not {value!r}")
         return value if isinstance(value, bool) else _typed(value)
 
 
@@ -270,12 +297,13 @@ _IN_WORDS = {bool: "true or false", int: "a whole number", float: "a number", st
 _IN_WORDS |= {Path: "a file's name, in quotes"}
 
 
-def _in_words(wanted: tuple[type, ...]) -> str:
+def in_words(wanted: tuple[type, ...]) -> str:
+    """What an option of such a type takes."""
     return _IN_WORDS[wanted[-1]] + (", or several in a list" if list in wanted else "")
 
 
 def type_of(command: Any, option: Any) -> tuple[type, ...]:
-    """The type of an option, after `list` if there may be several values."""
+    """The type of an option or argument, after `list` if there may be several values."""
     hint = get_type_hints(command.callback)[option.name]
     of_option = next((one for one in get_args(hint) if one is not NoneType), hint)
     several = get_origin(of_option) is list

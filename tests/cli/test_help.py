@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
+from program import run_program
 from spec_cpu_cli.main import app
 
 if TYPE_CHECKING:
@@ -127,3 +128,15 @@ def test_a_wrong_option_is_one_line_and_exit_2(
     assert len(done.err.splitlines()) == 1, done.err[-300:]
     assert done.err.startswith("spec-cpu: ")
     assert done.code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [name.split() for name, _ in commands(typer.main.get_command(app))]
+)
+def test_no_flag_is_shown_with_a_type(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_program(monkeypatch, *words, "--help") == 0
+    shown = capsys.readouterr().out
+    assert "--help" in shown
+    assert "bool" not in shown

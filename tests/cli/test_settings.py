@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from program import run_program
 from spec_cpu_cli import settings
 from spec_cpu_cli.main import app
 
+import spec_cpu
 from spec_cpu.errors import UsageError
 
 ROOT: Any = typer.main.get_command(app)
@@ -375,3 +377,131 @@ class TestShow:
         file = write("")
         assert run_program(monkeypatch, "config", "path") == 0
         assert capsys.readouterr().out == f"{file}\n"
+
+
+NUMBERS = [
+    one
+    for one in OPTIONS
+    if settings.type_of(COMMANDS[tuple(one.values[0])], one.values[1])[-1] in (int, float)
+]
+
+
+@pytest.mark.parametrize(("words", "option"), NUMBERS)
+def test_what_is_no_number_is_refused_in_our_words(
+    words: tuple[str, ...],
+    option: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Wherever it comes from: the command line, the environment, a text in the file."""
+    known = settings.options(COMMANDS[tuple(words)])
+    needed = [word for one in known if one.required for word in (settings.flag(one), "x")]
+    assert run_program(monkeypatch, *words, *needed, settings.flag(option), "many") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"spec-cpu: {settings.flag(option)}")
+    assert re.search(r" takes a (whole )?number", line)
+    assert "not 'many' (see spec-cpu" in line
+    monkeypatch.setenv(option.envvar, "many")
+    assert run_program(monkeypatch, *words, *needed) == 2
+    (again,) = capsys.readouterr().err.splitlines()
+    assert again == line.replace("spec-cpu: ", f"spec-cpu: {option.envvar}: ", 1)
+
+
+def test_a_number_out_of_range_is_told_the_range(
+    write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write("[plan]\nmax-k = 77\n")
+    assert run_program(monkeypatch, "plan") == 2
+    told = "--max-k takes a whole number from 1 to 31, not '77' (see spec-cpu plan --help)"
+    assert capsys.readouterr().err == f"spec-cpu: {file}: {told}\n"
+    assert run_program(monkeypatch, "models", "suggest", "--memory", "0") == 2
+    assert "--memory takes a number of at least 0.1, not '0'" in capsys.readouterr().err
+
+
+BROKEN = ["temp = = 1", "no-such-option = 1", "max-tokens = 'many'", None]
+
+
+@pytest.fixture(params=BROKEN, ids=["no TOML", "no option", "no number", "no file"])
+def broken(request: pytest.FixtureRequest, write: Write) -> Path:
+    """A settings file that cannot be used."""
+    file = write(request.param or "")
+    if request.param is None:
+        file.unlink()
+    return file
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_broken_file_keeps_nobody_from_help(
+    broken: Path,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_program(monkeypatch, *words, "--help") == 0
+    shown = capsys.readouterr()
+    assert "Usage: " in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["config", "path"], ["config", "show"], ["cache", "show"], ["models", "list"]]
+)
+def test_a_broken_file_keeps_nobody_from_mending_it(
+    broken: Path,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_program(monkeypatch, *words) == 0
+    shown = capsys.readouterr()
+    assert shown.out
+    (line,) = shown.err.splitlines()
+    assert str(broken) in line
+    assert line.endswith("going on without the settings file")
+    assert run_program(monkeypatch, "--version") == 0
+
+
+LOADING = [words for words, one in COMMANDS.items() if any(o.name == "preset" for o in one.params)]
+LOADING.remove(("config", "show"))
+
+
+@pytest.mark.parametrize("words", LOADING, ids=" ".join)
+def test_a_broken_file_stops_what_goes_by_it_in_one_line(
+    broken: Path,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_program(monkeypatch, *words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert str(broken) in line
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("SPEC_CPU_TMEP", "SPEC_CPU_TEMP"),
+        ("SPEC_CPU_CACHES", "SPEC_CPU_CACHE"),
+        ("SPEC_CPU_ZZZ", ""),
+    ],
+)
+def test_a_misspelt_variable_is_told_once(
+    name: str, near: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, "1")
+    assert run_program(monkeypatch, "cache", "show") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"note: {name} is no setting, and has no effect: ")
+    assert line.endswith(f"did you mean {near}?" if near else "lists the options")
+
+
+def test_no_variable_that_has_an_effect_is_called_misspelt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of every option, and those that the library itself reads."""
+    names = {option.values[1].envvar for option in OPTIONS}
+    for file in Path(spec_cpu.__file__).parent.rglob("*.py"):
+        names |= set(re.findall(r'"(SPEC_CPU_[A-Z_]+)"', file.read_text()))
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    assert list(settings.unknown_variables(ROOT.context_class(ROOT))) == []

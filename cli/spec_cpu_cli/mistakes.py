@@ -1,0 +1,60 @@
+"""What the parser of the command line refuses, in our words."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import typer
+
+from spec_cpu_cli import settings
+
+
+def in_words(error: Any) -> str:
+    """One line on an error of the parser, with the command whose help tells more."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "spec-cpu"
+    message = _wanted(error) or _as_the_parser_says(error)
+    return f"{_given_by(error)}{message} (see {command} --help)"
+
+
+def _as_the_parser_says(error: Any) -> str:
+    message = error.format_message() if hasattr(error, "format_message") else str(error)
+    return " ".join(message.split()).rstrip(".")
+
+
+def _wanted(error: Any) -> str | None:
+    """What an option or an argument takes in place of what it was given; None for other errors."""
+    param, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    if not isinstance(error, typer.BadParameter) or param is None or context is None:
+        return None
+    try:
+        kind = settings.in_words(settings.type_of(context.command, param))
+    except (KeyError, TypeError):  # one of Typer's own
+        return None
+    name = " / ".join(param.opts)
+    return f"{name} takes {kind}{_limits(context.command, param)}{_given(error)}"
+
+
+def _limits(command: Any, param: Any) -> str:
+    hint = get_type_hints(command.callback, include_extras=True)[param.name]
+    told = next((one for one in getattr(hint, "__metadata__", ()) if hasattr(one, "min")), None)
+    if told is None or told.min is None:
+        return ""
+    return f" of at least {told.min}" if told.max is None else f" from {told.min} to {told.max}"
+
+
+def _given(error: Any) -> str:
+    """What was given, where the parser tells."""
+    found = getattr(error.__cause__, "errors", list)()
+    return f", not {found[0]['input']!r}" if found else ""
+
+
+def _given_by(error: Any) -> str:
+    """Where a wrong value comes from, if not from the command line."""
+    option, context = getattr(error, "param", None), getattr(error, "ctx", None)
+    if option is None or context is None:
+        return ""
+    source = getattr(context.get_parameter_source(option.name), "name", None)
+    if source == "ENVIRONMENT":
+        return f"{option.envvar}: "
+    return f"{settings.path()}: " if source == "DEFAULT_MAP" else ""
