@@ -16,6 +16,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.removal import Yes, confirm, removing
 from spec_cpu_cli.sizes import size_text
+from spec_cpu_cli.terminal import print_text
 
 app = typer.Typer(
     help="What spec-cpu keeps on this machine: show, clear.",
@@ -59,14 +60,14 @@ def show(
         record = {**folders, "parts": found}
         print(json.dumps(record, indent=2, default=str))
         return
-    print(f"{cache_dir()} (SPEC_CPU_CACHE names another folder)\n")
+    print_text(f"{cache_dir()} (SPEC_CPU_CACHE names another folder)\n")
     for part in parts:
-        print(f"{part.name:<9} {size_text(part.bytes):>9}  {part.holds}")
-    print(f"{'in all':<9} {size_text(sum(part.bytes for part in parts)):>9}\n")
-    print(f"Models of the hub are in its own folder, {_hub_folder()}:")
-    print("`spec-cpu models list` says which are here, `spec-cpu models rm NAME` removes one.")
-    print(f"Conversations that you keep, and what you typed, are in {data_dir()}:")
-    print("`spec-cpu logs` shows and removes them.")
+        print_text(f"{part.name:<9} {size_text(part.bytes):>9}  {part.holds}")
+    print_text(f"{'in all':<9} {size_text(sum(part.bytes for part in parts)):>9}\n")
+    print_text(f"Models of the hub are in its own folder, {_hub_folder()}:")
+    print_text("`spec-cpu models list` says which are here, `spec-cpu models rm NAME` removes one.")
+    print_text(f"Conversations that you keep, and what you typed, are in {data_dir()}:")
+    print_text("`spec-cpu logs` shows and removes them.")
 
 
 @app.command()

@@ -148,6 +148,14 @@ def _free(command: Command, names: list[str]) -> list[str]:
     return [name for name in names if name not in taken]
 
 
+def given(context: typer.Context) -> frozenset[str]:
+    """The options that were typed on the command line, by the names of their parameters."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(
+        name for name, source in sources.items() if getattr(source, "name", "") == "COMMANDLINE"
+    )
+
+
 def use_preset(context: typer.Context, name: str | None) -> str | None:
     """For `--preset`, which is read first: what the preset says goes before the file's own."""
     if name is not None and not context.resilient_parsing:

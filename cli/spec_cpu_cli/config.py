@@ -14,7 +14,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu_cli import settings
 from spec_cpu_cli.command import Preset
 from spec_cpu_cli.options import AsJson, help_alone
-from spec_cpu_cli.terminal import table_console
+from spec_cpu_cli.terminal import print_table, table_console
 
 app = typer.Typer(
     help="Settings: which are in force, and where they come from.",
@@ -124,11 +124,12 @@ def _print(shown: list[_Setting]) -> None:
     table = Table(box=None, pad_edge=False)
     for name in ("option", "value", "from", ""):
         table.add_column(name, overflow="fold")
+    table.columns[0].no_wrap = True
     several = {one.option for one in shown for two in shown if _differ(one, two)}
     for setting in shown:
         whose = ", ".join(setting.commands) if setting.option in several else ""
         table.add_row(setting.option, setting.value, setting.origin, whose)
-    table_console().print(table)
+    print_table(table_console(), table, spare=("", "from"))
 
 
 def _differ(one: _Setting, two: _Setting) -> bool:

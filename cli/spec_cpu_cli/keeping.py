@@ -95,6 +95,11 @@ class Kept:
         session.notices += other_model(conversation, session)
         return conversation.finish
 
+    @property
+    def earlier(self) -> Conversation | None:
+        """The conversation that goes on, as it was kept last."""
+        return None if self._latest is None else self._latest.conversation
+
     def keep(self, conversation: Conversation) -> None:
         """Keep it as it is now."""
         from spec_cpu.conversations.log import Log
@@ -121,7 +126,11 @@ def settings_of(answer: AnswerOptions, sampling: SamplingOptions) -> dict[str, A
 
 
 def record(
-    session: Session, choice: ModelChoice, settings: dict[str, Any], finish: Finish | None
+    session: Session,
+    choice: ModelChoice,
+    settings: dict[str, Any],
+    finish: Finish | None,
+    earlier: Conversation | None,
 ) -> Conversation:
     """The conversation of `session`, as it is kept.
 
@@ -129,11 +138,13 @@ def record(
         choice: the models that it was loaded with.
         settings: see `settings_of`.
         finish: how its last answer ended; None where that is not known.
+        earlier: what it goes on from, whose answers keep their models' names.
     """
-    from spec_cpu.conversations.record import Conversation
+    from spec_cpu.conversations.record import Conversation, authors
 
     messages = [turn.copy() for turn in session.messages]
-    return Conversation(_held_with(session, choice), messages, settings, finish)
+    wrote = authors(messages, session.target.path.name, earlier)
+    return Conversation(_held_with(session, choice), messages, settings, finish, wrote)
 
 
 def _held_with(session: Session, choice: ModelChoice) -> HeldWith:

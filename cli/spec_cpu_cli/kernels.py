@@ -10,6 +10,7 @@ import typer
 
 from spec_cpu.errors import KernelsError
 from spec_cpu_cli.options import help_alone
+from spec_cpu_cli.terminal import print_text
 
 app = typer.Typer(
     help="Code compiled for this processor: build, status, test.",
@@ -48,19 +49,19 @@ def status() -> None:
     from spec_cpu.kernels.build import find_build
     from spec_cpu.machine import hardware
 
-    print(f"processor  {hardware.processor()}")
-    print(f"supports   {', '.join(each.name for each in isa.available()) or 'none'}")
+    print_text(f"processor  {hardware.processor()}")
+    print_text(f"supports   {', '.join(each.name for each in isa.available()) or 'none'}")
     try:
         found = find_build()
     except KernelsError as error:
-        print(f"kernels    {error}")
+        print_text(f"kernels    {error}")
         return
-    print(f"kernels    for {found.isa.name}")
-    print(f"compiler   {shlex.join(found.compiler)} ({found.compiler_version})")
+    print_text(f"kernels    for {found.isa.name}")
+    print_text(f"compiler   {shlex.join(found.compiler)} ({found.compiler_version})")
     built = found.is_whole()
-    print(f"library    {found.library}{'' if built else ' (compiled on first use)'}")
+    print_text(f"library    {found.library}{'' if built else ' (compiled on first use)'}")
     if found.log.is_file():
-        print(f"failed     see {found.log}")
+        print_text(f"failed     see {found.log}")
     elif built:
         _print_formats(found.library)
 
@@ -71,12 +72,12 @@ def _print_formats(library: Path) -> None:
     try:
         instructions = load_kernels(library)
     except KernelsError as error:
-        print(f"failed     {error}")
+        print_text(f"failed     {error}")
         return
     for name, fault in formats(library).items():
         why = f"llama.cpp: the kernel failed its self-test ({fault})" if fault else None
-        print(f"{name:<10} {why or f'kernel for {instructions}: it passed its self-test'}")
-    print("others     llama.cpp: there is no kernel")
+        print_text(f"{name:<10} {why or f'kernel for {instructions}: it passed its self-test'}")
+    print_text("others     llama.cpp: there is no kernel")
 
 
 @app.command()

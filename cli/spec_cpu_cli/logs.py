@@ -12,6 +12,7 @@ import typer
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.chat.notes import beginning
 from spec_cpu_cli.removal import Yes, confirm
+from spec_cpu_cli.terminal import print_text
 
 if TYPE_CHECKING:
     from spec_cpu.conversations.log import Logged
@@ -48,10 +49,12 @@ def list_(
             print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
         elif not found:
             said = "" if query is None else " in which that was said"
-            print(f"there is no conversation{said} in {log.path}: --log of run and chat keeps them")
+            print_text(
+                f"there is no conversation{said} in {log.path}: --log of run and chat keeps them"
+            )
         else:
             for one in found:
-                print(_line(one))
+                print_text(_line(one))
 
 
 @app.command()

@@ -13,6 +13,7 @@ from spec_cpu import defaults
 from spec_cpu.errors import MemoryFileError, SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.removal import removing
+from spec_cpu_cli.terminal import print_text
 
 app = typer.Typer(
     help="What is kept of earlier texts to guess from: show, clear.",
@@ -35,7 +36,7 @@ def show(file: File = None) -> None:
     """Say what is kept, and how much it is."""
     for path in _files(file):
         if not path.exists():
-            print(f"{path}: rests of a process that was killed while it saved")
+            print_text(f"{path}: rests of a process that was killed while it saved")
             continue
         stat = path.stat()
         written = time.strftime("%Y-%m-%d %H:%M", time.localtime(stat.st_mtime))
@@ -45,7 +46,7 @@ def show(file: File = None) -> None:
             if file is not None:
                 raise
             contents = "no memory of spec-cpu"  # one such file must not hide the others
-        print(f"{path}  {stat.st_size / 1e3:,.0f} kB, written {written}: {contents}")
+        print_text(f"{path}  {stat.st_size / 1e3:,.0f} kB, written {written}: {contents}")
 
 
 @app.command()

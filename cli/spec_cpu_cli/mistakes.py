@@ -45,7 +45,7 @@ def _limits(command: Any, param: Any) -> str:
 
 def _given(error: Any) -> str:
     """What was given, where the parser tells."""
-    found = getattr(error.__cause__, "errors", list)()
+    found: list[Any] = getattr(error.__cause__, "errors", list)()
     return f", not {found[0]['input']!r}" if found else ""
 
 

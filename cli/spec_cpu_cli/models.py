@@ -14,7 +14,7 @@ from spec_cpu.errors import CatalogError
 from spec_cpu_cli import completion
 from spec_cpu_cli.options import AsJson, help_alone
 from spec_cpu_cli.sizes import size_text
-from spec_cpu_cli.terminal import print_aside, table_console
+from spec_cpu_cli.terminal import print_aside, print_table, print_text, table_console
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,10 +49,14 @@ def list_models(as_json: AsJson = False) -> None:
         )
         return
     console = table_console()
-    console.print(_model_table(catalog.models.values()), "")
-    console.print(_pair_table(catalog.pairs.values()), "")
+    spare = ("source", "licence", "family", "parameters", "quantization", "here", "size")
+    print_table(console, _model_table(catalog.models.values()), spare=spare)
+    console.print()
+    print_table(console, _pair_table(catalog.pairs.values()), spare=("note", "draft", "target"))
+    console.print()
     if others:
-        console.print(_hub_table(others), "")
+        print_table(console, _hub_table(others), spare=("size",))
+        console.print()
     console.print(f"Your own entries: {user_file()}", soft_wrap=True)
 
 
@@ -101,9 +105,11 @@ def suggest(
         )
         return
     console = table_console()
-    console.print(_suggestions_table(found), "", sep="\n")
+    spare = ("memory", "alone", "download", "with guessing ahead")
+    print_table(console, _suggestions_table(found), spare=spare)
+    print_text("")
     for line in _advice(found):
-        console.print(line, soft_wrap=True, highlight=False)
+        print(line) if line.startswith("spec-cpu ") else print_text(line)  # a command is copied
 
 
 @app.command()
@@ -306,6 +312,7 @@ def _suggestions_table(found: Sequence[Suggestion]) -> Table:
     from rich.table import Table
 
     table = Table("pair", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
     for column in ("download", "memory", "alone", "with guessing ahead"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in found:

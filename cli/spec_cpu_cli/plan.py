@@ -16,6 +16,7 @@ from spec_cpu_cli import options as opt
 from spec_cpu_cli.command import OUTPUT
 from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.signature import with_options
+from spec_cpu_cli.terminal import print_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -121,7 +122,8 @@ def _print(plan: Plan, *, looked_up: bool) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(*_measured(plan.costs), "", sep="\n", highlight=False)
-    console.print(_curve(plan), "")
+    print_table(console, _curve(plan), spare=("",))
+    console.print()
     console.print(*_assumed(plan), "", sep="\n", highlight=False)
     console.print(_best(plan), _LEGEND, "", sep="\n", highlight=False)
     console.print(with_flags(plan.verdict), style="bold")
@@ -159,6 +161,7 @@ def _curve(plan: Plan) -> Table:
 
     costs = plan.costs
     table = Table("guesses", "checking", "", "pays if accepted", box=None)
+    table.columns[2].no_wrap = True  # the bar
     most = costs.verify(len(costs.passes))
     alphas: Sequence[float | None] = (None, *plan.break_even)
     for n, alpha in enumerate(alphas, start=1):

@@ -161,7 +161,7 @@ def run(
                 print_details(report.details(session.stats, session.shape))
         if kept and written:
             settings = settings_of(answer, sampling)
-            kept.keep(record(session, choice, settings, session.finish))
+            kept.keep(record(session, choice, settings, session.finish, kept.earlier))
         said = len(session.notices)
         session.close()
         if not quiet:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from spec_cpu_cli.wrapping import wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _PIPE_WIDTH = 200  # columns for a table that no terminal shows: nothing is folded
+_UNBOUNDED = 10_000  # columns: more than any table takes
 
 
 def size(stream: TextIO) -> os.terminal_size | None:
@@ -70,6 +73,40 @@ def table_console() -> Console:
 
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     return Console(markup=False, highlight=False, emoji=False, width=width)
+
+
+def print_table(console: Console, table: Table, *, spare: Sequence[str] = ()) -> None:
+    """Print a table; where there is no room for all of it, without columns of lesser worth.
+
+    Args:
+        spare: headings of columns that may be left out, in that order. The first column is folded
+            at last, but never cut.
+    """
+    _keep_whole(table)
+    for heading in spare:
+        if _narrowest(console, table) <= console.width:
+            break
+        table.columns[:] = [column for column in table.columns if column.header != heading]
+    first = table.columns[0]
+    if _narrowest(console, table) > console.width:
+        first.no_wrap, first.min_width, first.overflow = False, None, "fold"
+    console.print(table)
+
+
+def _narrowest(console: Console, table: Table) -> int:
+    """Columns that the table takes at least, if no word is broken."""
+    anywhere = console.options.update_width(_UNBOUNDED)
+    return console.measure(table, options=anywhere).minimum
+
+
+def _keep_whole(table: Table) -> None:
+    """Columns that are not to be wrapped have room for all of each cell."""
+    from rich.cells import cell_len
+
+    for column in table.columns:
+        if column.no_wrap:
+            texts = [str(column.header), *map(str, column.cells)]
+            column.min_width = max(map(cell_len, texts))
 
 
 def print_text(text: str) -> None:

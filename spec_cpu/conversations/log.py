@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
+from itertools import repeat
 from pathlib import Path
 
 from spec_cpu.cache import data_dir, locked
@@ -20,7 +21,8 @@ from spec_cpu.conversations.record import Conversation, HeldWith
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.llama.chat import Message
 
-_VERSION = 1
+_VERSION = 2
+_FROM_1 = "ALTER TABLE turns ADD COLUMN author TEXT"
 _APPLICATION = 0x53504355  # "SPCU": SQLite's `application_id`, which tells our file from others
 _PATIENCE = 10.0  # seconds to wait for another process that writes
 _TABLES = """
@@ -38,6 +40,7 @@ CREATE TABLE turns (
     position INTEGER NOT NULL,
     role TEXT NOT NULL,
     content TEXT NOT NULL,
+    author TEXT,
     PRIMARY KEY (conversation, position)
 );
 """
@@ -103,10 +106,13 @@ class Log:
                 number = self._insert(conversation)
             database.execute("DELETE FROM turns WHERE conversation = ?", (number,))
             database.executemany(
-                "INSERT INTO turns VALUES (?, ?, ?, ?)",
+                "INSERT INTO turns (conversation, position, role, content, author) "
+                "VALUES (?, ?, ?, ?, ?)",
                 [
-                    (number, i, turn["role"], turn["content"])
-                    for i, turn in enumerate(conversation.messages)
+                    (number, i, turn["role"], turn["content"], author)
+                    for i, (turn, author) in enumerate(
+                        zip(conversation.messages, conversation.authors or repeat(None))
+                    )
                 ],
             )
             return self._read(number)
@@ -172,6 +178,8 @@ class Log:
             )
         elif application != _APPLICATION:
             raise UsageError(f"{self.path} is a database of another program: move it away")
+        elif version == 1:
+            database.executescript(f"BEGIN; {_FROM_1}; PRAGMA user_version = {_VERSION}; COMMIT;")
         elif version != _VERSION:
             raise UsageError(
                 f"{self.path} is a log of version {version}, but this spec-cpu reads version "
@@ -225,11 +233,19 @@ class Log:
             raise UsageError(f"there is no conversation {number} in the log")
         revision, began, updated, models, settings, finish = row
         turns = self._database.execute(
-            "SELECT role, content FROM turns WHERE conversation = ? ORDER BY position", (number,)
-        )
-        messages = [Message(role=role, content=content) for role, content in turns]
+            "SELECT role, content, author FROM turns WHERE conversation = ? ORDER BY position",
+            (number,),
+        ).fetchall()
+        messages = [Message(role=role, content=content) for role, content, _ in turns]
+        authors = [author for _, _, author in turns]
         held_with = HeldWith(**json.loads(models))
-        conversation = Conversation(held_with, messages, json.loads(settings), finish)
+        conversation = Conversation(
+            held_with,
+            messages,
+            json.loads(settings),
+            finish,
+            authors if any(authors) else [],
+        )
         return Logged(number, revision, began, updated, conversation)
 
 

@@ -16,6 +16,7 @@ from spec_cpu.llama.chat import Message
 from spec_cpu.text.files import decode, read_bytes
 
 _FORMAT, _VERSION = "spec-cpu conversation", 1
+_MODEL = "assistant"  # the role of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,21 @@ class Conversation:
     Attributes:
         settings: of sampling and the like, by the names of their options.
         finish: how the last answer ended; None where that is not known.
+        authors: of each message, the name of the model that wrote it, None for a person's; empty:
+            `models` wrote all answers.
     """
 
     models: HeldWith
     messages: list[Message]
     settings: Mapping[str, Any] = field(default_factory=dict)
     finish: Finish | None = None
+    authors: list[str | None] = field(default_factory=list)
+
+    @property
+    def written_by(self) -> list[str | None]:
+        """Of each message, the name of the model that wrote it."""
+        mine = [self.models.name if turn["role"] == _MODEL else None for turn in self.messages]
+        return self.authors or mine
 
     def as_json(self) -> dict[str, Any]:
         """What its file holds."""
@@ -54,7 +64,11 @@ class Conversation:
 
     def as_text(self) -> str:
         """Something to read: Markdown, with a heading for each turn."""
-        turns = [f"## {turn['role']}\n\n{turn['content'].strip()}\n" for turn in self.messages]
+        others = [name if name != self.models.name else None for name in self.written_by]
+        turns = [
+            f"## {turn['role']}{f' ({other})' if other else ''}\n\n{turn['content'].strip()}\n"
+            for turn, other in zip(self.messages, others, strict=True)
+        ]
         return "\n".join([f"# With {self.models.name}\n", *turns])
 
 
@@ -86,13 +100,31 @@ def _conversation(found: dict[str, Any]) -> Conversation:
     messages = [Message(role=turn["role"], content=turn["content"]) for turn in found["messages"]]
     texts = [*asdict(models).values(), *(text for turn in messages for text in turn.values())]
     finish, settings = found["finish"], found["settings"]
+    authors = found.get("authors", [])
     if not (
         all(isinstance(text, str) for text in texts)
         and isinstance(settings, dict)
         and finish in (None, *get_args(Finish))
+        and isinstance(authors, list)
+        and len(authors) in (0, len(messages))
+        and all(isinstance(name, str | None) for name in authors)
     ):
         raise ValueError
-    return Conversation(models, messages, settings, finish)
+    return Conversation(models, messages, settings, finish, authors)
+
+
+def authors(messages: list[Message], name: str, earlier: Conversation | None) -> list[str | None]:
+    """Who wrote each of `messages`: `name` what the `earlier` conversation did not hold already."""
+    known: dict[str, str | None] = {}
+    if earlier is not None:
+        known = {
+            turn["content"]: author
+            for turn, author in zip(earlier.messages, earlier.written_by, strict=True)
+            if author
+        }
+    return [
+        known.get(turn["content"], name) if turn["role"] == _MODEL else None for turn in messages
+    ]
 
 
 def load_conversation(path: Path) -> Conversation:

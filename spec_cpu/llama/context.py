@@ -67,7 +67,10 @@ class Context:
             ContextError: not enough memory.
         """
         if not 1 <= n_ctx <= _MOST_CONTEXT:
-            raise UsageError(f"`ctx` must be from 1 to {_MOST_CONTEXT:,}, not {n_ctx}")
+            raise UsageError(
+                f"`ctx` must be from 1 to {_MOST_CONTEXT:,}, or 0 for all that the model can, "
+                f"not {n_ctx}"
+            )
         self.model = model
         self.n_ctx = n_ctx
         self.n_batch = min(n_batch, n_ctx)

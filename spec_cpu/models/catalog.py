@@ -126,6 +126,8 @@ class Catalog:
         Raises:
             UsageError: there is none; the nearest names are in the message.
         """
+        if name in self.pairs and name not in self.models:
+            raise UsageError(f"{name} is a pair of models: give it as `pair` {name}")
         if name not in self.models:
             raise unknown_name("model", name, self.models)
         return self.models[name]

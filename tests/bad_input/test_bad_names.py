@@ -30,7 +30,7 @@ def model_entry(name: str, source: str) -> str:
     [
         (["-m", "nothing-like-it"], ("nothing-like-it", "models list")),
         (["-m", "smollm2-135m-instrukt"], ("smollm2-135m-instruct", "mean")),
-        (["-m", "smollm2-135m"], ("smollm2-135m-instruct", "mean")),
+        (["-m", "smollm2-135m"], ("is a pair", "--pair smollm2-135m")),
         (["-m", ""], ()),
         (["--pair", "qwen3-8"], ("qwen3-8b", "mean")),
         (["--pair", ""], ()),

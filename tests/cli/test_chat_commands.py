@@ -317,3 +317,49 @@ def test_a_log_that_cannot_be_used_loses_no_answer(
 def test_quiet_says_nothing_but_what_was_asked_for(chat: Chat, say: Say) -> None:
     chat.models = replace(chat.models, quiet=True)
     assert say("hi", "/continue") == ""
+
+
+@pytest.mark.parametrize("command", [one.name for one in TABLE if not one.argument])
+def test_words_that_a_command_does_not_take_are_told(chat: Chat, say: Say, command: str) -> None:
+    say("hi")
+    before = said(chat)
+    shown = say(f"/{command} 3 of them")
+    assert f"/{command} takes nothing after it, not '3 of them'" in shown
+    assert said(chat) == before
+    assert not chat.left
+
+
+def test_more_than_there_is_cannot_be_dropped(chat: Chat, say: Say) -> None:
+    say("one", "two", "three")
+    before = said(chat)
+    assert "there are 2 older than the last question and its answer, not 99: /drop 2" in say(
+        "/drop 99"
+    )
+    assert said(chat) == before
+    say("/drop 2")
+    assert said(chat)[0] == "three"
+
+
+def test_another_file_is_written_over_only_when_that_is_said(
+    chat: Chat, say: Say, tmp_path: Path
+) -> None:
+    say("one", "/save a.json", "two", "/save a.json")  # its own file
+    first = (tmp_path / "a.json").read_text()
+    assert json.loads(first)["messages"] == chat.session.messages
+    say("/reset", "three")
+    assert "a.json is there already: /save! a.json writes over it" in say("/save a.json")
+    assert (tmp_path / "a.json").read_text() == first
+    say("/save! a.json", "four", "/save a.json")
+    assert json.loads((tmp_path / "a.json").read_text())["messages"] == chat.session.messages
+
+
+def test_what_the_command_line_gave_stays_when_a_conversation_is_loaded(
+    chat: Chat, say: Say
+) -> None:
+    say("/set temp 0.5", "/system Be brief.", "hi", "/save a.json", "/set max-tokens 5")
+    chat.given = frozenset({"max_tokens", "system"})
+    chat.set_system("Be kind.")
+    shown = say("/load a.json")
+    assert "but for max-tokens, which you gave" in shown
+    assert (chat.answer.max_tokens, chat.sampling.temp) == (5, 0.5)
+    assert said(chat)[0] == "Be kind."

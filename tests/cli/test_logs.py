@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from program import run_program
 from tiny_talk import write_talker
+
+from spec_cpu.conversations.log import log_file
 
 
 class Done(NamedTuple):
@@ -156,3 +160,31 @@ def test_an_answer_is_given_though_it_cannot_be_kept_any_more(
     done = spec("run", "-m", talker, *asked, "--log", "hi")
     assert (done.code, len(done.text.strip())) == (1, 5)
     assert done.err == "spec-cpu: cannot use the log: the disk is full\n"
+
+
+def test_each_answer_keeps_the_model_that_gave_it(
+    spec: Spec, talker: Path, models: Path, asked: list[str]
+) -> None:
+    other = models / "another.gguf"
+    other.write_bytes(talker.read_bytes())
+    spec("run", "-m", talker, *asked, "--log", "hi")
+    spec("run", "-m", other, *asked, "--continue", "and then?")
+    spec("run", "-m", talker, *asked, "--continue", "and now?")
+    (found,) = json.loads(spec("logs", "list", "--json").text)
+    names = [talker.name, other.name, talker.name]
+    assert [name for name in found["authors"] if name] == names
+    shown = spec("logs", "show").text
+    assert shown.count(f"assistant ({other.name})") == 1
+
+
+def test_a_log_of_the_first_version_is_read_and_goes_on(
+    spec: Spec, talker: Path, asked: list[str]
+) -> None:
+    spec("run", "-m", talker, *asked, "--log", "hi")
+    before = kept(spec)
+    with closing(sqlite3.connect(log_file())) as database:
+        database.executescript("ALTER TABLE turns DROP COLUMN author; PRAGMA user_version = 1;")
+    assert kept(spec) == before
+    assert spec("run", *asked, "--continue", "and then?").code == 0
+    (found,) = json.loads(spec("logs", "list", "--json").text)
+    assert found["authors"] == [None, talker.name] * 2

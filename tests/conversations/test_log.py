@@ -100,7 +100,7 @@ def test_files_that_are_no_log_are_refused_and_stay(tmp_path: Path) -> None:
         database.execute("CREATE TABLE mine (x)")
     Log(later).close()
     with closing(sqlite3.connect(later)) as database:
-        database.execute("PRAGMA user_version = 2")
+        database.execute("PRAGMA user_version = 3")
     for file, message in ((text, "not a database"), (other, "another"), (later, "update it")):
         before = file.read_bytes()
         with pytest.raises(SpecCpuError, match=message):

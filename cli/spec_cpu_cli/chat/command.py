@@ -9,13 +9,14 @@ import typer
 from spec_cpu import defaults
 from spec_cpu.arguments import check_stops
 from spec_cpu_cli import options as opt
-from spec_cpu_cli.command import CONVERSATIONS, OUTPUT
+from spec_cpu_cli.command import CONVERSATIONS, OUTPUT, given
 from spec_cpu_cli.keeping import KeepOptions
 from spec_cpu_cli.signature import with_options
 
 
 @with_options
 def chat(
+    context: typer.Context,
     markdown: Annotated[
         bool,
         typer.Option(
@@ -57,5 +58,6 @@ def chat(
         sampling=sampling,
         markdown=markdown,
         kept=kept,
+        given=given(context),
     )
     talk(state, history=not no_history)

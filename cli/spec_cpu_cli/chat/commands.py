@@ -79,6 +79,7 @@ TABLE = (
         files.save,
         "files",
     ),
+    Command("save!", "FILE", "The same, in place of what FILE holds.", files.replace, "files"),
     Command("tokens", "", "Show how much of the context is used.", shown.tokens),
     Command("stats", "", "Show everything that was measured of the last answer.", shown.stats),
     Command("exit", "", "Leave.", _exit),

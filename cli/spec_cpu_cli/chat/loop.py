@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from spec_cpu.errors import SpecCpuError
+from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli.chat.commands import COMMANDS
-from spec_cpu_cli.chat.notes import complain, note
+from spec_cpu_cli.chat.notes import beginning, complain, note
 from spec_cpu_cli.chat.parsing import Call, Mistyped, parse
 from spec_cpu_cli.chat.reading import LineReader, Reader
 from spec_cpu_cli.chat.state import Chat
@@ -51,7 +51,13 @@ def _act(chat: Chat, typed: str, *, instead: bool) -> None:
     if asked is None:
         return
     if isinstance(asked, Call):
-        COMMANDS[asked.name].run(chat, asked.argument)
+        command = COMMANDS[asked.name]
+        if asked.argument and not command.argument:
+            raise UsageError(
+                f"/{asked.name} takes nothing after it, not {beginning(asked.argument)!r} (begin "
+                "with // to send it as a message)"
+            )
+        command.run(chat, asked.argument)
     elif isinstance(asked, Mistyped):
         note(
             f"no command {asked.typed}: did you mean {asked.meant}? (Begin with // to send it as "

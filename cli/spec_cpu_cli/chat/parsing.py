@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 QUOTES = '"""'
-_COMMAND = re.compile(r"/([\w?-]+)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(r"/([\w?!-]+)(?:\s+(.*))?", re.DOTALL)
 _ALIKE = 0.66  # of 1: how much of a mistyped command must be right
 _LEAVING = ("exit", "quit")
 _ELSEWHERE = {

@@ -23,7 +23,7 @@ _AUTO, _NONE = "auto", "none"
 def names(begun: str = "") -> Iterator[str]:
     """Names of settings that begin with `begun`, as they are typed."""
     known = ["max_tokens", *(field.name for field in fields(opt.SamplingOptions))]
-    yield from (name for name in map(_typed, known) if name.startswith(begun))
+    yield from (name for name in map(typed, known) if name.startswith(begun))
 
 
 def change(chat: Chat, argument: str) -> None:
@@ -31,16 +31,16 @@ def change(chat: Chat, argument: str) -> None:
     name, *words = argument.split() or [""]
     if not name:
         found = settings_of(chat.answer, chat.sampling)
-        shown.print_columns((_typed(key), _shown(value)) for key, value in found.items())
+        shown.print_columns((typed(key), _shown(value)) for key, value in found.items())
         return
     key = name.replace("-", "_")
-    if _typed(key) not in names():
+    if typed(key) not in names():
         raise UsageError(f"there is no setting {name}; there are {', '.join(names())}")
     if not words:
-        note(f"{_typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])}")
+        note(f"{typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])}")
         return
     restore(chat, {key: _parsed(key, words)})
-    note(f"{_typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])} from now on")
+    note(f"{typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])} from now on")
 
 
 def restore(chat: Chat, settings: Mapping[str, Any]) -> None:
@@ -77,10 +77,11 @@ def _parsed(key: str, words: list[str]) -> Any:
         return float(text) if float in kinds else int(text)
     except ValueError:
         wanted = "a number" if float in kinds else "a whole number"
-        raise UsageError(f"{_typed(key)} takes {wanted}, not {text!r}") from None
+        raise UsageError(f"{typed(key)} takes {wanted}, not {text!r}") from None
 
 
-def _typed(key: str) -> str:
+def typed(key: str) -> str:
+    """The name of a setting as a person types it."""
     return key.replace("_", "-")
 
 

@@ -15,6 +15,8 @@ from spec_cpu_cli.chat.shown import speed_line
 from spec_cpu_cli.keeping import Kept, record, settings_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spec_cpu.answer.steps import Finish
     from spec_cpu.conversations.record import Conversation
     from spec_cpu.pairing import ModelChoice
@@ -37,11 +39,14 @@ class Chat:
         answer, models, drafting, sampling: the options, as commands left them.
         markdown: show answers as formatted text.
         kept: where the conversation is kept, if it is.
+        given: settings that the command line gave, which stay when a conversation is loaded.
         plain: draft nothing, whatever was loaded.
         attachments: go with the next message.
         unsent: a message that could not be answered.
         editing: the last message, while a person changes it.
         finish: how the last answer ended; None where that is not known.
+        file: where the conversation was saved to or loaded from last.
+        earlier: the conversation that goes on, as it was loaded.
         left: is it over?
     """
 
@@ -51,11 +56,14 @@ class Chat:
     sampling: opt.SamplingOptions
     markdown: bool
     kept: Kept | None
+    given: frozenset[str] = frozenset()
     plain: bool = False
     attachments: list[Attachment] = field(default_factory=list)
     unsent: str | None = None
     editing: str | None = None
     finish: Finish | None = None
+    file: Path | None = None
+    earlier: Conversation | None = None
     left: bool = False
     _session: Session | None = None
     _noticed: int = 0
@@ -102,6 +110,7 @@ class Chat:
 
     def _resume(self, kept: Kept, session: Session) -> None:
         self.finish = kept.resume(session, self.answer.system)
+        self.earlier = kept.earlier
         self.set_system(system_prompt(session.messages))
         asked = questions(session.messages)
         if asked and not self.quiet:
@@ -211,4 +220,4 @@ class Chat:
     def record(self) -> Conversation:
         """The conversation as it is kept."""
         settings = settings_of(self.answer, self.sampling)
-        return record(self.session, self.models.choice, settings, self.finish)
+        return record(self.session, self.models.choice, settings, self.finish, self.earlier)

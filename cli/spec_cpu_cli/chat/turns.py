@@ -71,7 +71,7 @@ def reset(chat: Chat, _argument: str) -> None:
     session.reset()
     set_system_prompt(session.messages, chat.answer.system)
     chat.attachments.clear()
-    chat.unsent = chat.finish = None
+    chat.unsent = chat.finish = chat.file = chat.earlier = None
     if chat.kept:
         chat.kept.begin_anew()
     note("a new conversation")
@@ -81,9 +81,16 @@ def drop(chat: Chat, argument: str) -> None:
     """Forget the oldest questions and answers."""
     if argument and not (argument.isascii() and argument.isdigit() and int(argument)):
         raise UsageError(f"/drop takes how many questions to forget, such as 2, not {argument!a}")
-    dropped = drop_oldest(chat.session.messages, int(argument or 1))
-    if not dropped:
+    messages, n = chat.session.messages, int(argument or 1)
+    older = len(questions(messages)) - 1
+    if older < 1:
         raise UsageError("there is nothing older than the last question and its answer")
+    if n > older:
+        raise UsageError(
+            f"there {'is' if older == 1 else 'are'} {older} older than the last question and its "
+            f"answer, not {n}: /drop {older}"
+        )
+    dropped = drop_oldest(messages, n)
     chat.keep()
     what = "question and its answer" if dropped == 1 else f"{dropped} questions and their answers"
     note(f"forgotten: the oldest {what}")
