@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -37,6 +38,15 @@ def _chosen(variable: str) -> Path | None:
         raise UsageError(f"{variable} is {chosen}, but there is no such user") from None
 
 
+def lock_file(target: Path) -> Path:
+    """The file whose lock is that of `target`: in our own folders, for it stays there."""
+    beside = Path(os.path.realpath(target))
+    if any(beside.is_relative_to(os.path.realpath(one)) for one in (cache_dir(), data_dir())):
+        return target.with_name(f".{target.name}.lock")
+    name = hashlib.blake2b(os.fsencode(beside), digest_size=8).hexdigest()
+    return cache_dir() / "locks" / f"{name}.lock"
+
+
 @contextmanager
 def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iterator[None]:
     """Hold the lock on `target`; wait while another process holds it.
@@ -50,10 +60,12 @@ def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iter
     """
     from filelock import FileLock, Timeout
 
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=target.parent):
-        pass  # a folder that cannot be written to says so here; the lock would wait for ever
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    place = lock_file(target)
+    for folder in (target.parent, place.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # a folder that cannot be written to says so here; the lock would wait for ever
+    lock = FileLock(place)
     try:
         lock.acquire(timeout=0)
     except Timeout:

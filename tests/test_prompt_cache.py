@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import spec_cpu
+from spec_cpu.cache import lock_file
 from spec_cpu.errors import UsageError
 
 LONG = "The river runs down to the sea, and the sea has room for it. " * 3
@@ -55,6 +56,7 @@ def test_what_begins_alike_is_not_read_again(ask: Ask, file: Path) -> None:
         assert (text, notices, none) == (plain, [], 0)
         assert reused >= len(LONG)  # a token is a byte here, beside the template's own
     assert file.stat().st_mode & 0o077 == 0
+    assert list(file.parent.glob(f".{file.name}*")) == [], "nothing stays beside it"
 
 
 def test_the_file_is_left_alone_where_it_has_all(ask: Ask, file: Path) -> None:
@@ -173,7 +175,7 @@ def test_two_processes_at_once(ask: Ask, file: Path, monkeypatch: pytest.MonkeyP
     ask(LONG)
     before = file.read_bytes()
     monkeypatch.setattr("spec_cpu.prompt_cache._PATIENCE", 0.01)
-    with FileLock(file.with_name(f".{file.name}.lock")):
+    with FileLock(lock_file(file)):
         text, _, notices = ask("Something else.")
     assert text == ask("Something else.", cached=False)[0]
     assert any("another process has" in notice for notice in notices)

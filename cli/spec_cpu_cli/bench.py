@@ -132,6 +132,7 @@ def bench(
         typer.Option(
             "--out",
             callback=opt.home,
+            metavar="FOLDER",
             help="Write bench.json and bench.md to this folder.",
             show_default="nowhere",
             rich_help_panel=OUTPUT,

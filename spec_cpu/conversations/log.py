@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from itertools import repeat
 from pathlib import Path
 
 from spec_cpu.cache import data_dir, locked
@@ -105,13 +104,14 @@ class Log:
             else:
                 number = self._insert(conversation)
             database.execute("DELETE FROM turns WHERE conversation = ?", (number,))
+            authors = conversation.authors or [None] * len(conversation.messages)
             database.executemany(
                 "INSERT INTO turns (conversation, position, role, content, author) "
                 "VALUES (?, ?, ?, ?, ?)",
                 [
                     (number, i, turn["role"], turn["content"], author)
                     for i, (turn, author) in enumerate(
-                        zip(conversation.messages, conversation.authors or repeat(None))
+                        zip(conversation.messages, authors, strict=True)
                     )
                 ],
             )

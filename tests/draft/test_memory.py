@@ -14,6 +14,7 @@ from filelock import FileLock
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spec_cpu.cache import lock_file
 from spec_cpu.cycle.calibration import Calibration
 from spec_cpu.cycle.growth import Growth
 from spec_cpu.draft import memory as memory_module
@@ -297,6 +298,6 @@ def test_a_process_that_holds_it_is_not_waited_for_long(
     memory, drafter = source(path)
     drafter.begin(text(1))
     monkeypatch.setattr(memory_module, "PATIENCE", 0)
-    with FileLock(path.with_name(f".{path.name}.lock")):
+    with FileLock(lock_file(path)):
         assert "another process has it" in str(memory.save([drafter]))
     assert memory.save([drafter]) is None

@@ -33,6 +33,8 @@ _ANSWERED = re.compile(r"(Fetched page|Skipping page|Could not fetch URL) https?
 # How pip's log says that there was no answer; one would begin with its status.
 _NO_ANSWER = re.compile(r"Could not fetch URL (\S+): (?!\d{3} )(.*) - skipping")
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^'\")]+)|timed out")
+# How pip says that it asks an index by https:// alone, unless it is told to trust it.
+_IGNORED = re.compile(r"The repository located at (\S+) is not a trusted or secure host")
 _OTHERWISE = "or give the path of a GGUF file that is on this machine"
 
 
@@ -142,6 +144,11 @@ def _failure(requirement: str, log: str, detail: str) -> CatalogError | OSError:
         cause = _CAUSE.search(found[2])
         reason = (cause[1] or cause[0]) if cause else found[2]
         return _unreachable(f"{reason} ({urlsplit(found[1]).hostname})")
+    if found := _IGNORED.search(log):
+        return CatalogError(
+            f"pip ignores the package index {found[1]}, whose address begins with http://: give "
+            f"the one with https://, or set PIP_TRUSTED_HOST={found[1]}, {_OTHERWISE}"
+        )
     if "No module named pip" in log:
         return CatalogError(
             f"cannot fetch {requirement}: this Python has no pip. Run "

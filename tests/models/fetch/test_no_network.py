@@ -149,3 +149,9 @@ def test_within_does_not_wait_for_what_does_not_end() -> None:
     with pytest.raises(TimeoutError, match=r"no answer within 0.01 seconds"):
         within(0.01, never.wait)
     never.set()
+
+
+def test_an_index_that_pip_ignores_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = told(WHEEL, monkeypatch, "http://mirror.invalid")
+    assert "pip ignores the package index mirror.invalid" in line
+    assert "PIP_TRUSTED_HOST=mirror.invalid" in line
