@@ -117,6 +117,7 @@ def bench(
         typer.Option(
             "--llama-cpp",
             callback=opt.home,
+            metavar="FOLDER",
             envvar="SPEC_CPU_LLAMA_CPP",
             help="The folder of llama.cpp's programs.",
             show_default="none",

@@ -49,6 +49,7 @@ class Command(TyperCommand):
                 kind = settings.type_of(self, option)[-1]
                 option.metavar = _METAVARS[kind]
         _name_no_type_of_flags(self, ctx)
+        _use_readable_colours()
         super().format_help(ctx, formatter)
 
     def make_parser(self, ctx: Any) -> Any:
@@ -118,6 +119,7 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _name_no_type_of_flags(self, ctx)
+        _use_readable_colours()
         super().format_help(ctx, formatter)
 
 
@@ -126,6 +128,13 @@ def _name_no_type_of_flags(command: Any, ctx: Any) -> None:
     for param in command.get_params(ctx):
         if getattr(param, "is_flag", False):
             param.metavar = ""
+
+
+def _use_readable_colours() -> None:
+    """Yellow, Typer's own for types, cannot be read on a light ground."""
+    from typer import rich_utils
+
+    rich_utils.STYLE_TYPES = rich_utils.STYLE_USAGE = "bold"
 
 
 def _say_what_is_left_out(ctx: Any, fault: UsageError | None) -> None:

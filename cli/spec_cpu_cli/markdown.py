@@ -7,6 +7,13 @@ import re
 from spec_cpu_cli.wrapping import harmless
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+# In place of rich's own where those cannot be read on a dark ground, or on a light one.
+_STYLES = {
+    "markdown.code": "bold cyan",
+    "markdown.kbd": "bold",
+    "markdown.link": "cyan",
+    "markdown.link_url": "underline cyan",
+}
 
 
 class Markdown:
@@ -33,8 +40,9 @@ class Markdown:
             return ""
         from rich import markdown
         from rich.console import Console
+        from rich.theme import Theme
 
-        console = Console()
+        console = Console(theme=Theme(_STYLES))
         with console.capture() as captured:
             # An address is shown: nobody should follow a link by what its text says.
             console.print(markdown.Markdown(harmless(block), hyperlinks=False))

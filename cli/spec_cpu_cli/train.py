@@ -99,6 +99,7 @@ def train(
         typer.Option(
             "--resume",
             callback=opt.home,
+            metavar="FOLDER",
             help="The folder to work in; what is done there is not done again.",
             show_default="OUT.work",
             rich_help_panel=_DATA,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from unicodedata import category
 
@@ -54,3 +55,26 @@ def test_control_characters_do_not_reach_the_terminal(controls: str) -> None:
     formatted = Markdown()
     shown = formatted.push(f"a{controls}b") + formatted.finish()
     assert not {one for one in shown if category(one) == "Cc"} - {"\n"}
+
+
+def test_every_colour_can_be_read_on_a_light_ground_and_on_a_dark_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No yellow, white, black or blue, but in code, which brings its ground along."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    formatted = Markdown()
+    shown = formatted.push(
+        "# One\n\n## Two\n\n### Three\n\nSome *text* with **weight**, `code` and "
+        "[a link](http://a.b), <kbd>Ctrl</kbd>, ~~no~~.\n\n> said\n\n"
+        "1. one\n2. two\n\n- x\n\n---\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n\n"
+    )
+    shown += formatted.finish()
+    codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", shown) for code in found.split(";")}
+    assert "36" in codes, "this looks at nothing"
+    grounds, unreadable = (
+        {str(n) for n in range(40, 48)},
+        {"30", "33", "34", "37", "93", "94", "97"},
+    )
+    assert not codes & (grounds | unreadable)
