@@ -46,13 +46,15 @@ def download_progress(*, show: bool = True) -> Iterator[Report]:
 def _bars(*columns: ProgressColumn) -> Iterator[Report]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.theme import Theme
 
+    clock = Theme({"progress.elapsed": "cyan"})  # rich's yellow cannot be read on a light ground
     bars = Progress(
         TextColumn("{task.description}", style="dim", markup=False),
         BarColumn(bar_width=30),
         TaskProgressColumn(),
         *columns,
-        console=Console(stderr=True),
+        console=Console(stderr=True, theme=clock),
         transient=True,
     )
     tasks: dict[str, TaskID] = {}
