@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from spec_cpu.arguments import expanded
@@ -29,7 +30,7 @@ def attach(chat: Chat, argument: str) -> None:
 def save(chat: Chat, argument: str) -> None:
     """Save the conversation, in a new file or in the one that it was saved to or loaded from."""
     path = _path("/save", argument)
-    if path.is_file() and path.resolve() != chat.file:
+    if os.path.isfile(path) and path.resolve() != chat.file:  # no error for absurd names
         raise UsageError(f"{path} is there already: /save! {argument} writes over it")
     _save(chat, path)
 
