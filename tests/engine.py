@@ -13,7 +13,7 @@ import numpy as np
 import tiny
 from scipy import stats
 
-from spec_cpu.cycle.decode import Cycle, cycles
+from spec_cpu.cycle.decode import Cycle, Text, cycles
 from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.prefill import read_prompt
@@ -76,15 +76,28 @@ def start(
 ) -> Iterator[Cycle]:
     """The cycles that follow `prompt`, which is read at once."""
     read_prompt(target, prompt, [drafter] if drafter else [])
+    drafting = Drafting([drafter] if drafter else [], policy or Pinned(k))
     return cycles(
-        target,
-        Drafting([drafter] if drafter else [], policy or Pinned(k)),
-        prompt,
-        pipeline=Pipeline(params),
-        rule=RULES[rule],
-        rng=rng or np.random.default_rng(0),
-        max_tokens=max_tokens,
+        to_continue(
+            target, drafting, prompt, params=params, rng=rng, max_tokens=max_tokens, rule=rule
+        )
     )
+
+
+def to_continue(
+    target: KVSequence,
+    drafting: Drafting,
+    prompt: Sequence[int],
+    *,
+    params: SamplingParams,
+    rng: np.random.Generator | None = None,
+    max_tokens: int = 8,
+    rule: str = "block",
+) -> Text:
+    """`prompt`, all but the last token of which was read, to be continued by `max_tokens`."""
+    end = min(len(prompt) + max_tokens, target.context.n_ctx)
+    draws = rng or np.random.default_rng(0)
+    return Text([*prompt], target, drafting, Pipeline(params), RULES[rule], draws, end)
 
 
 def run(

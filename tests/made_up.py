@@ -39,7 +39,7 @@ def cycle(drafted: int, context: int, pace: float = 1.0, *, late: float = 0.0) -
         context=context,
         overlaps=[1.0] * (accepted + (drafted > 0)),
         rows=accepted + 1,
-        seconds=Seconds(draft, target, sample, draft + target + sample),
+        seconds=Seconds(draft, target, sample),
         parts={"model": Part(drafted, accepted, accepted + 1)} if drafted else {},
     )
 

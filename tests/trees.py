@@ -8,19 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from engine import text
+from engine import text, to_continue
 
 from spec_cpu.cycle.decode import Cycle, cycles
 from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft.base import Source
 from spec_cpu.draft.tree import ROOT, Paths, TokenTree
 from spec_cpu.errors import ContextError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.sampling.pipeline import Pipeline, SamplingParams
+from spec_cpu.sampling.pipeline import SamplingParams
 
 # A pass over several tokens adds floats up in another order than single steps do, and the cache,
 # which holds half precision, can round a value to its neighbour then. Q4_0 is the same to the bit.
@@ -105,15 +104,9 @@ def start(
     if drafter:
         drafter.begin(prompt)
     done: list[Cycle] = []
-    for cycle in cycles(
-        target,
-        Drafting([drafter] if drafter else [], policy or Pinned(k)),
-        prompt,
-        pipeline=Pipeline(params),
-        rule=RULES["block"],
-        rng=rng,
-        max_tokens=max_tokens,
-    ):
+    drafting = Drafting([drafter] if drafter else [], policy or Pinned(k))
+    whole = to_continue(target, drafting, prompt, params=params, rng=rng, max_tokens=max_tokens)
+    for cycle in cycles(whole):
         done.append(cycle)
         if pause is not None and len(text(done)) >= pause:
             break

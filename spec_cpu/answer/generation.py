@@ -13,7 +13,7 @@ from spec_cpu.answer.participants import Participants
 from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.answer.steps import Step, steps
 from spec_cpu.costs.costs import Costs
-from spec_cpu.cycle.decode import cycles
+from spec_cpu.cycle.decode import Text, cycles
 from spec_cpu.cycle.drafting import Drafting
 from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.cycle.verify import RULES
@@ -132,21 +132,22 @@ class Generation:
         progress: Progress,
     ) -> Iterator[Step]:
         """The steps of the answer to a prompt that was read; costs are measured now, if need be."""
-        decoded = cycles(
+        n_ctx = self._sequence.context.n_ctx
+        text = Text(
+            list(tokens),
             self._sequence,
             self._drafting(sources, asked.k, tokens[-1], counted, progress),
-            tokens,
-            pipeline=Pipeline(ending.restrict(asked.sampling), self._row_ops),
-            rule=RULES[asked.rule],
-            rng=np.random.default_rng(seed),
-            max_tokens=asked.max_tokens,
+            Pipeline(ending.restrict(asked.sampling), self._row_ops),
+            RULES[asked.rule],
+            np.random.default_rng(seed),
+            end=min(len(tokens) + asked.max_tokens, n_ctx),
         )
         return steps(
-            decoded,
+            cycles(text),
             stream,
             ends=ending.tokens,
             max_tokens=asked.max_tokens,
-            room=self._sequence.context.n_ctx - len(tokens),
+            room=n_ctx - len(tokens),
         )
 
     def _drafting(

@@ -8,28 +8,31 @@ from time import perf_counter
 
 import numpy as np
 
-from spec_cpu.cycle.drafting import Drafting, Part
+from spec_cpu.cycle.drafting import Drafting, Part, Proposal
 from spec_cpu.cycle.verify import Rule, Verdict, acceptance, verify_greedy
 from spec_cpu.draft.base import Scored
 from spec_cpu.draft.tree import ROOT, TokenTree
 from spec_cpu.llama.context import Rows
-from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.llama.sequence import KVSequence, score_trees
 from spec_cpu.sampling.pipeline import Distribution, Pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """What a cycle took: drafting, the target's pass, sampling and keeping, and all."""
+    """What a cycle took: drafting, its part of the target's pass, sampling and keeping, and all."""
 
     draft: float
     target: float
     sample: float
-    total: float
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.target + self.sample
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One cycle's outcome.
+    """One cycle's outcome for a text.
 
     Attributes:
         tokens: what it added to the text: `accepted` drafted tokens and one more.
@@ -58,68 +61,143 @@ class Cycle:
         return len(self.overlaps)
 
 
-def cycles(
-    target: KVSequence,
-    drafting: Drafting,
-    history: Sequence[int],
-    *,
-    pipeline: Pipeline,
-    rule: Rule,
-    rng: np.random.Generator,
-    max_tokens: int,
-) -> Iterator[Cycle]:
-    """Continue `history`, a cycle at a time, until `max_tokens` are added or the context is full.
+@dataclass(slots=True)
+class Text:
+    """A text that is being continued, and what continues it.
 
-    All of `history` but its last token is in the caches already: that token is fed with the
-    first pass, as every cycle feeds the last token of the one before.
+    All of it but the last token is in the caches of `target` and of the sources: that token is fed
+    with the next pass, as every cycle feeds the last token of the one before.
+
+    Attributes:
+        end: the most tokens that it may have, those that it began with among them.
+    """
+
+    tokens: list[int]
+    target: KVSequence
+    drafting: Drafting
+    pipeline: Pipeline
+    rule: Rule
+    rng: np.random.Generator
+    end: int
+
+    @property
+    def goes_on(self) -> bool:
+        """Is there room for another token?"""
+        return len(self.tokens) < self.end
+
+    @property
+    def room(self) -> int:
+        """Nodes that may be drafted in the next cycle."""
+        return min(self.end - len(self.tokens) - 1, self.target.room - 1)
+
+
+def cycles(text: Text) -> Iterator[Cycle]:
+    """Continue `text`, a cycle at a time, until it has come to its end."""
+    while text.goes_on:
+        yield from cycle([text])
+
+
+def cycle(texts: Sequence[Text]) -> list[Cycle]:
+    """Continue each of `texts` by one cycle: one pass of the target, all of one context, for all.
 
     Where there is nothing to draft from, or it would not pay, a cycle is a plain step.
     """
-    text = list(history)
-    end = min(len(text) + max_tokens, target.context.n_ctx)
-    while len(text) < end:
-        start = perf_counter()
-        room = min(end - len(text) - 1, target.room - 1)
-        proposal = drafting.propose(text, room, target.paths, pipeline, rng)
-        tree = proposal.tree
-        drafted = perf_counter()
-        logits = target.score_tree(text[-1], tree.tokens, tree.parents)
-        scored = perf_counter()
-        p = _Targets(logits, pipeline.recent(text), tree, pipeline)
-        verdict = _verify(tree, p, rule, rng)
-        tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
-        overlaps = _overlaps(tree, p, verdict, rule)
-        # The cache holds the text but its last token; what was rejected is forgotten.
-        context, fed = len(text), [text[-1], *tree.tokens]
-        text += tokens
-        target.keep(verdict.path)
-        verified = perf_counter()
-        features = target.hidden(verdict.path) if drafting.by_features else None
-        learnt = Scored(fed, logits, features)
-        drafting.settle(proposal, verdict, tokens, learnt, scored - drafted, context)
-        done = perf_counter()
-        yield Cycle(
-            tokens,
-            verdict.accepted,
-            len(tree),
-            max(tree.depths, default=0),
-            context,
-            overlaps,
-            p.rows or len(tokens),
-            Seconds(
-                draft=drafted - start + done - verified,
-                target=scored - drafted,
-                sample=verified - scored,
-                total=done - start,
-            ),
-            proposal.parts(verdict),
-        )
+    drafts = [*map(propose, texts)]
+    passed = score(texts, drafts)
+    verified = [*map(verify, texts, drafts, passed)]
+    return [*map(commit, texts, drafts, passed, verified)]
 
 
-def _verify(tree: TokenTree, p: _Targets, rule: Rule, rng: np.random.Generator) -> Verdict:
-    if p.pipeline.params.greedy:
-        return verify_greedy(tree, p.argmax)
-    return rule.verify(tree, p, rng)
+@dataclass(slots=True)
+class Draft:
+    """What is proposed to follow a text, and the seconds that it took."""
+
+    proposal: Proposal
+    seconds: float
+
+    @property
+    def tree(self) -> TokenTree:
+        return self.proposal.tree
+
+
+@dataclass(slots=True)
+class Passed:
+    """A text's part in a pass: the logits after its last token and each node, and its time."""
+
+    logits: Rows
+    seconds: float
+
+
+@dataclass(slots=True)
+class Verified:
+    """What stays of a draft, the chances that it had, the rows looked at, and its time."""
+
+    verdict: Verdict
+    overlaps: list[float]
+    rows: int
+    seconds: float
+
+
+def propose(text: Text) -> Draft:
+    """What may follow `text`: a tree of tokens, empty for a plain step."""
+    start = perf_counter()
+    paths = text.target.paths
+    proposal = text.drafting.propose(text.tokens, text.room, paths, text.pipeline, text.rng)
+    return Draft(proposal, perf_counter() - start)
+
+
+def score(texts: Sequence[Text], drafts: Sequence[Draft]) -> list[Passed]:
+    """The target's logits after each text's last token and each node of its draft, in one pass."""
+    start = perf_counter()
+    trees = [
+        (text.target, text.tokens[-1], draft.tree.tokens, draft.tree.parents)
+        for text, draft in zip(texts, drafts, strict=True)
+    ]
+    logits = score_trees(trees)
+    seconds = (perf_counter() - start) / sum(map(len, logits))
+    return [Passed(rows, len(rows) * seconds) for rows in logits]
+
+
+def verify(text: Text, draft: Draft, passed: Passed) -> Verified:
+    """How much of `draft` stays, and the token that follows it."""
+    start = perf_counter()
+    tree, rule = draft.tree, text.rule
+    p = _Targets(passed.logits, text.pipeline.recent(text.tokens), tree, text.pipeline)
+    greedy = text.pipeline.params.greedy
+    verdict = verify_greedy(tree, p.argmax) if greedy else rule.verify(tree, p, text.rng)
+    overlaps = _overlaps(tree, p, verdict, rule)
+    return Verified(verdict, overlaps, p.rows or len(verdict.path) + 1, perf_counter() - start)
+
+
+def commit(text: Text, draft: Draft, passed: Passed, verified: Verified) -> Cycle:
+    """Add to `text` what stays; the caches forget the rest, and sources and policy learn of it."""
+    start = perf_counter()
+    tree, verdict, target = draft.tree, verified.verdict, text.target
+    context, fed = len(text.tokens), [text.tokens[-1], *tree.tokens]
+    tokens = [*(tree.tokens[node] for node in verdict.path), verdict.token]
+    text.tokens += tokens  # the cache holds all of it but the last token
+    target.keep(verdict.path)
+    kept = perf_counter()
+    features = target.hidden(verdict.path) if text.drafting.by_features else None
+    learnt = Scored(fed, passed.logits, features)
+    text.drafting.settle(draft.proposal, verdict, tokens, learnt, passed.seconds, context)
+    settled = perf_counter() - kept
+    seconds = Seconds(
+        draft=draft.seconds + settled,
+        target=passed.seconds,
+        sample=verified.seconds + kept - start,
+    )
+    return Cycle(
+        tokens,
+        verdict.accepted,
+        len(tree),
+        max(tree.depths, default=0),
+        context,
+        verified.overlaps,
+        verified.rows,
+        seconds,
+        draft.proposal.parts(verdict),
+    )
 
 
 def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict, rule: Rule) -> list[float]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from spec_cpu.llama.branches import Branches
+from spec_cpu.llama.branches import Branches, Places
 from spec_cpu.llama.context import Context, Rows, Saved
 from spec_cpu.progress import PrefillProgress
 
@@ -31,6 +32,7 @@ class KVSequence:
         self._seq_id = seq_id
         self._branches = Branches(context, seq_id, branches)
         self._tree: list[int] = []  # tokens of the nodes
+        self._row = 0  # of its root, in the pass that scored it
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -56,31 +58,25 @@ class KVSequence:
         return self._feed(tokens, None, embeddings)
 
     def score_tree(self, root: int, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
-        """Feed `root` and a tree that grows from it in one pass; `keep` says what stays of it.
+        """Feed `root` and a tree that grows from it in one pass: `score_trees` of one."""
+        return score_trees([(self, root, tokens, parents)])[0]
 
-        Args:
-            root: follows what is in the cache.
-            tokens, parents: the nodes, each after its parent; -1 for those that follow the root.
-                At most `room` with the root, on at most `paths` paths.
-
-        Returns:
-            The logits after the root and after each node: (len(tokens) + 1, n_vocab). A view that
-            lives until the context's next pass.
-
-        Raises:
-            ContextError: more than fits, or as for `Context.decode`. Nothing is changed.
-        """
+    def _place(self, parents: Sequence[int]) -> Places:
+        """Where to feed a root that follows the text, and a tree that grows from it."""
         begin = len(self)
-        if all(parent == node - 1 for node, parent in enumerate(parents)):
-            rows = self.score([root, *tokens])
-            del self.tokens[begin + 1 :]
-            self._branches.root(begin, fed=1 + len(tokens))
-        else:
-            self._branches.root(begin)
-            rows = self.context.decode([root, *tokens], *self._branches.place(parents))
-            self.tokens.append(root)
+        if _is_chain(parents):
+            n = 1 + len(parents)
+            return [*range(begin, begin + n)], [(self._seq_id,)] * n
+        self._branches.root(begin)
+        return self._branches.place(parents)
+
+    def _fed(self, root: int, tokens: Sequence[int], parents: Sequence[int], row: int) -> None:
+        """They were fed where `_place` said: `row` of the pass is the root's."""
+        if _is_chain(parents):
+            self._branches.root(len(self), fed=1 + len(tokens))
+        self.tokens.append(root)
         self._tree = list(tokens)
-        return rows
+        self._row = row
 
     def plant(self) -> None:
         """What was fed last becomes the root of a tree for `grow`."""
@@ -129,7 +125,7 @@ class KVSequence:
             float32, (1 + len(path), n_embd), that lives until the context's next pass. Only where
             the context was made with `hidden=True`.
         """
-        nodes = [0, *(node + 1 for node in path)]
+        nodes = [self._row, *(self._row + node + 1 for node in path)]
         rows = self.context.hidden_rows(max(nodes) + 1)
         if len(nodes) == len(rows):
             return rows
@@ -241,3 +237,43 @@ class KVSequence:
             return False
         del self.tokens[begin:end]
         return True
+
+
+Planted: TypeAlias = tuple[KVSequence, int, Sequence[int], Sequence[int]]
+"""A tree to score: the text that it follows, its root, and its nodes' tokens and parents.
+
+The root follows what is in the cache. Each node comes after its parent; -1 is the root.
+"""
+
+
+def score_trees(trees: Sequence[Planted]) -> list[Rows]:
+    """Feed the trees of several texts, all of one context, in one pass.
+
+    Afterwards `KVSequence.keep` says for each what stays of it.
+
+    Returns:
+        Of each tree the logits after the root and after each node: (nodes + 1, n_vocab). Views that
+        live until the context's next pass.
+
+    Raises:
+        ContextError: more than fits, or as for `Context.decode`. Nothing is changed.
+    """
+    fed: list[int] = []
+    positions: list[int] = []
+    seq_ids: list[tuple[int, ...]] = []
+    for sequence, root, tokens, parents in trees:
+        places = sequence._place(parents)
+        fed += [root, *tokens]
+        positions += places[0]
+        seq_ids += places[1]
+    rows = trees[0][0].context.decode(fed, positions, seq_ids)
+    parts, row = [], 0
+    for sequence, root, tokens, parents in trees:
+        sequence._fed(root, tokens, parents, row)
+        parts.append(rows[row : row + 1 + len(tokens)])
+        row += 1 + len(tokens)
+    return parts
+
+
+def _is_chain(parents: Sequence[int]) -> bool:
+    return all(parent == node - 1 for node, parent in enumerate(parents))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tiny
-from engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, opened, text
+from engine import N_VOCAB, PIPELINES, PROMPT, assert_exact, opened, text, to_continue
 from trees import FOLLOWS
 
 import spec_cpu
@@ -22,14 +22,12 @@ from spec_cpu.cycle.decode import cycles
 from spec_cpu.cycle.drafting import Decides, Drafting
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.policy import Policy
-from spec_cpu.cycle.verify import RULES
 from spec_cpu.draft import load
 from spec_cpu.draft.lookup.ngram import NgramSource
 from spec_cpu.draft.lookup.recycled import RecycledSource
 from spec_cpu.draft.names import Drafts, read_drafts
 from spec_cpu.errors import UsageError, VocabularyMismatchError
 from spec_cpu.sampling.logits import NumpyRowOps
-from spec_cpu.sampling.pipeline import Pipeline
 
 GREEDY = SamplingParams(temperature=0)
 SAMPLES = 4_000
@@ -83,15 +81,7 @@ def test_samples_follow_the_exact_distribution(models: Path, pipeline: str, k: i
             for source in sources:
                 source.begin(PROMPT)
             done = []
-            for cycle in cycles(
-                sequence,
-                drafting,
-                PROMPT,
-                pipeline=Pipeline(params),
-                rule=RULES["block"],
-                rng=rng,
-                max_tokens=8,
-            ):
+            for cycle in cycles(to_continue(sequence, drafting, PROMPT, params=params, rng=rng)):
                 done.append(cycle)
                 used.update(cycle.parts.keys())
                 if len(text(done)) >= 2:
