@@ -25,24 +25,19 @@ from spec_cpu.arguments import (
     paths,
 )
 from spec_cpu.cycle.verify import RULES
-from spec_cpu.draft.base import Shape, Source
-from spec_cpu.draft.load import head_source, lookup_sources, model_sources
+from spec_cpu.draft.base import Shape
 from spec_cpu.draft.memory import Memory, MemoryTarget
 from spec_cpu.draft.names import Drafts
 from spec_cpu.errors import UsageError
-from spec_cpu.heads.file import check_writes, is_head, read_head
-from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.kernels.autotune import Kernels
-from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.machine import hardware
-from spec_cpu.models.fetch import resolve
 from spec_cpu.pairing import choose_models
+from spec_cpu.parts import context_size, load_parts
 from spec_cpu.progress import Progress
 from spec_cpu.prompt_cache import MadeBy, PromptCache
 from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.session import Session
-from spec_cpu.text.references import read_references
 
 _DRAFT = Kind(
     "a name or a path (a str or a Path), Drafts, or None",
@@ -138,42 +133,25 @@ def load(
     if memory is not None and not drafts.ngram:
         raise UsageError(f"a `memory` to draft from needs the draft {defaults.NGRAM}")
     start = perf_counter()
-    notices: list[str] = []
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
     with ExitStack() as undo:
-        model = undo.enter_context(_load_model(choice.target, "target", chosen, progress))
+        parts = load_parts(
+            choice.target,
+            Drafts() if k == 0 else drafts,
+            chosen,
+            lookup=lookup,
+            shape=_shape(shape, sampling),
+            draft_ctx=draft_ctx,
+            progress=progress,
+        )
+        undo.callback(parts.close)
+        model, notices = parts.target, parts.notices
         sampling.check_tokens(model.vocab.n, model.path.name)
-        n_ctx = _context_size(model, ctx, notices)
+        n_ctx = context_size(model, ctx, notices)
         remembered = None if memory is None else _memory(memory, model, seed, notices)
         kept = None if prompt_cache is None else _prompt_cache(prompt_cache, model)
-        references = read_references(lookup, model.vocab, notices)
-        drafts = _usable(Drafts() if k == 0 else drafts, model, notices)
-        drawn: Shape = _shape(shape, sampling)
-        path = None if drafts.model is None else _path(drafts.model, progress)
-        head = read_head(path) if path is not None and is_head(path) else None
-        grown = path is not None and drawn == "tree"
-        branches = drafts.ngram or grown or isinstance(head, MedusaHead)
-        context = undo.enter_context(
-            Context(
-                model,
-                n_ctx=n_ctx,
-                n_seq=defaults.TREE_PATHS if branches else 1,
-                threads=_threads(threads, seed),
-                hidden=head is not None,
-            )
-        )
-        sources: list[Source] = []
-        if drafts.ngram:
-            sources += lookup_sources(
-                references, model, chosen.row_ops, remembers=remembered is not None
-            )
-        if head is not None:
-            sources.append(head_source(head, context, draft_ctx, drawn, notices))
-        elif path is not None:
-            small = undo.enter_context(_load_model(path, "draft", chosen, progress))
-            sources += model_sources(
-                small, context, draft_ctx, drawn, notices, alone=not drafts.ngram
-            )
+        context = parts.context(n_ctx, _threads(threads, seed))
+        sources = parts.sources(context, remembers=remembered is not None)
         notice = None if remembered is None else remembered.restore(sources)
         undo.pop_all()
     if choice.notice and sources:
@@ -233,43 +211,3 @@ def _check_options(k: int | None, shape: str, rule: str) -> None:
     check_drafted(k)
     one_of("shape", shape, (defaults.SHAPE, *get_args(Shape)))
     one_of("rule", rule, RULES)
-
-
-def _path(name: str | Path, progress: Progress | None) -> Path:
-    return expanded(name) if isinstance(name, Path) else resolve(name, progress)
-
-
-def _load_model(name: str | Path, part: str, kernels: Kernels, progress: Progress | None) -> Model:
-    path = _path(name, progress)
-    check_writes(path)
-    library = kernels.library_for(path, progress)
-    if progress is None:
-        return Model(path, kernels=library, threads=kernels.threads)
-    label = f"loading the {part}"
-
-    def report(fraction: float) -> None:
-        progress(label, round(100 * fraction), 100)
-
-    return Model(path, kernels=library, threads=kernels.threads, progress=report)
-
-
-def _context_size(model: Model, ctx: int | None, notices: list[str]) -> int:
-    trained = model.n_ctx_train
-    if ctx is None:
-        return min(trained, defaults.CONTEXT)
-    if ctx == 0:
-        return trained
-    if ctx > trained:
-        notices.append(
-            f"{model.path.name} was trained on texts of {trained:,} tokens: "
-            f"beyond them a context of {ctx:,} may bring nonsense"
-        )
-    return ctx
-
-
-def _usable(drafts: Drafts, target: Model, notices: list[str]) -> Drafts:
-    """`drafts`, or none where `target` cannot take a rejected one back."""
-    if drafts and target.why_no_drafts:
-        notices.append(f"{target.why_no_drafts}: not guessing ahead")
-        return Drafts()
-    return drafts

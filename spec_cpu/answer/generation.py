@@ -11,7 +11,7 @@ from spec_cpu.answer.asked import Asked
 from spec_cpu.answer.ending import Ending
 from spec_cpu.answer.participants import Participants
 from spec_cpu.answer.stats import SourceStats, Stats
-from spec_cpu.answer.steps import Step, steps
+from spec_cpu.answer.steps import Step, Steps, steps
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import Text, cycles
 from spec_cpu.cycle.drafting import Drafting
@@ -142,13 +142,10 @@ class Generation:
             np.random.default_rng(seed),
             end=min(len(tokens) + asked.max_tokens, n_ctx),
         )
-        return steps(
-            cycles(text),
-            stream,
-            ends=ending.tokens,
-            max_tokens=asked.max_tokens,
-            room=n_ctx - len(tokens),
+        answer = Steps(
+            stream, ends=ending.tokens, max_tokens=asked.max_tokens, room=n_ctx - len(tokens)
         )
+        return steps(cycles(text), answer)
 
     def _drafting(
         self,

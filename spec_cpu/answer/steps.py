@@ -34,39 +34,49 @@ class Step:
         return "".join(piece.text for piece in self.pieces)
 
 
-def steps(
-    cycles: Iterable[Cycle],
-    stream: TextStream,
-    *,
-    ends: Collection[int],
-    max_tokens: int,
-    room: int,
-) -> Iterator[Step]:
-    """What each of `cycles` adds to an answer, up to the one that ends it.
+class Steps:
+    """Makes steps of the cycles of one answer, up to the one that ends it."""
 
-    Args:
-        stream: makes text of the tokens, and knows the strings that end an answer.
-        ends: tokens that end an answer.
-        max_tokens: the most tokens that the answer may have.
-        room: tokens that the context has left for the answer.
-    """
-    produced = 0
-    for cycle in cycles:
+    def __init__(
+        self, stream: TextStream, *, ends: Collection[int], max_tokens: int, room: int
+    ) -> None:
+        """An answer that is yet empty.
+
+        Args:
+            stream: makes text of the tokens, and knows the strings that end an answer.
+            ends: tokens that end an answer.
+            max_tokens: the most tokens that the answer may have.
+            room: tokens that the context has left for the answer.
+        """
+        self._stream = stream
+        self._ends = ends
+        self._max_tokens, self._room = max_tokens, room
+        self._produced = 0
+
+    def step(self, cycle: Cycle) -> Step:
+        """What `cycle` adds to the answer."""
         pieces: list[Piece] = []
         tokens: list[int] = []
         ended = False
-        for token, origin in zip(cycle.tokens, _origins(cycle), strict=True):
+        for token, origin in zip(cycle.tokens, origins(cycle), strict=True):
             tokens.append(token)
-            pieces += stream.push(token, origin)
-            ended = token in ends or stream.stopped
+            pieces += self._stream.push(token, origin)
+            ended = token in self._ends or self._stream.stopped
             if ended:
                 break
-        produced += len(tokens)
-        finish = _finish(ended, produced >= max_tokens, produced >= room)
+        self._produced += len(tokens)
+        finish = _finish(ended, self._produced >= self._max_tokens, self._produced >= self._room)
         if finish:
-            pieces += stream.finish(origin)
-        yield Step(pieces, tokens, cycle, finish)
-        if finish:
+            pieces += self._stream.finish(origin)
+        return Step(pieces, tokens, cycle, finish)
+
+
+def steps(cycles: Iterable[Cycle], answer: Steps) -> Iterator[Step]:
+    """What each of `cycles` adds to `answer`, up to the one that ends it."""
+    for cycle in cycles:
+        step = answer.step(cycle)
+        yield step
+        if step.finish:
             return
 
 
@@ -78,7 +88,8 @@ def _finish(ended: bool, enough: bool, full: bool) -> Finish | None:
     return "context" if full else None
 
 
-def _origins(cycle: Cycle) -> list[Origin]:
+def origins(cycle: Cycle) -> list[Origin]:
+    """Where each token of `cycle` came from."""
     if not cycle.drafted:
         return ["plain"]
     last: Origin = "bonus" if cycle.accepted == cycle.tried else "correction"

@@ -14,6 +14,7 @@ from spec_cpu.draft.base import Scored
 from spec_cpu.draft.tree import ROOT, TokenTree
 from spec_cpu.llama.context import Rows
 from spec_cpu.llama.sequence import KVSequence, score_trees
+from spec_cpu.sampling.logprobs import Logprobs, logprobs
 from spec_cpu.sampling.pipeline import Distribution, Pipeline
 
 
@@ -43,6 +44,8 @@ class Cycle:
         overlaps: at each position tried the chance of an acceptance there: sum min(p, q).
         rows: rows of the target's logits that were looked at.
         parts: what each source had in it, by its name; nothing for a plain step.
+        tree: what was drafted. `names`: who proposed each node. `path`: the nodes that stayed.
+        logprobs: of each of `tokens`, where the text is asked for them.
     """
 
     tokens: list[int]
@@ -54,6 +57,10 @@ class Cycle:
     rows: int
     seconds: Seconds
     parts: dict[str, Part] = field(default_factory=dict)
+    tree: TokenTree = field(default_factory=TokenTree)
+    names: Sequence[Sequence[str]] = ()
+    path: Sequence[int] = ()
+    logprobs: Sequence[Logprobs] = ()
 
     @property
     def tried(self) -> int:
@@ -70,6 +77,8 @@ class Text:
 
     Attributes:
         end: the most tokens that it may have, those that it began with among them.
+        logprobs: how many of the likeliest tokens to name at each position; None: none, and no
+            log probabilities.
     """
 
     tokens: list[int]
@@ -79,6 +88,7 @@ class Text:
     rule: Rule
     rng: np.random.Generator
     end: int
+    logprobs: int | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -197,7 +207,23 @@ def commit(text: Text, draft: Draft, passed: Passed, verified: Verified) -> Cycl
         verified.rows,
         seconds,
         draft.proposal.parts(verdict),
+        tree,
+        draft.proposal.names,
+        verdict.path,
+        _logprobs(text, passed, verdict, tokens),
     )
+
+
+def _logprobs(
+    text: Text, passed: Passed, verdict: Verdict, tokens: Sequence[int]
+) -> Sequence[Logprobs]:
+    if text.logprobs is None:
+        return ()
+    rows = [0, *(node + 1 for node in verdict.path)]  # each token is drawn from one of these
+    return [
+        logprobs(passed.logits[row], token, text.logprobs)
+        for row, token in zip(rows, tokens, strict=True)
+    ]
 
 
 def _overlaps(tree: TokenTree, p: _Targets, verdict: Verdict, rule: Rule) -> list[float]:

@@ -113,10 +113,11 @@ class Branches:
         end = begin + len(path)
         line = self._lines[path[-1] + 1] if path else self._seq_id
         first = all(node == i for i, node in enumerate(path))  # of all that were fed
-        moved = None if first else self._context.save(line, begin, end)
+        parks = self._context.parks
+        moved = None if first or parks else self._context.save(line, begin, end)
         if self._used or len(path) < len(self._lines) - 1:
             for seq_id in (self._seq_id, *self._used):
-                self._cut(seq_id, end if first and seq_id == line else begin)
+                self._cut(seq_id, end if (first or parks) and seq_id == line else begin)
         if moved is not None:
             # Attention adds up in the order of the cells. With the text in its order and no gap in
             # it, which cells of rejected nodes would leave, sums are those of plain decoding.

@@ -33,7 +33,12 @@ for _function in (_logits_address, _hidden_address):
 
 
 class Context:
-    """Runs tokens of a model; holds the keys and values of one or more sequences."""
+    """Runs tokens of a model; holds the keys and values of one or more sequences.
+
+    Attributes:
+        parks: are cells of what was forgotten left alone, until `clear`?
+        taken: cells that were used since then, if so.
+    """
 
     def __init__(
         self,
@@ -47,6 +52,7 @@ class Context:
         hidden: bool = False,
         unified: bool = True,
         flash: bool = True,
+        parks: bool = False,
     ) -> None:
         """Allocate the memory for `n_ctx` tokens.
 
@@ -61,6 +67,8 @@ class Context:
             unified: one cache that sequences may share tokens in. Else each has an equal part to
                 itself, which is faster where they have nothing in common.
             flash: let llama.cpp fuse the steps of attention. Without it a tiny model is faster.
+            parks: cells of tokens that are forgotten are not used again until `clear`, so that
+                each of several texts has its cells in order. Attention adds up in that order.
 
         Raises:
             UsageError: a size out of range.
@@ -82,7 +90,10 @@ class Context:
         _check_memory(model, n_ctx, self.n_batch)
         self.hidden = hidden
         shared = unified and n_seq > 1
-        self._carrier = n_seq if shared else 0  # a sequence of its own for `save` and `restore`
+        # A sequence of its own, for `save` and `restore`, or for cells that are not to be used.
+        self._carrier = n_seq if shared else 0
+        self.parks = parks
+        self.taken = 0
         self._handle: int | None = self._create(n_seq + shared, unified, flash)
         self._gives_hidden = hidden
         model.add_context(self)
@@ -212,6 +223,7 @@ class Context:
         status = llama_cpp.llama_decode(self.handle, batch)
         if status:
             raise ContextError(self._failure(status, batch.n_tokens))
+        self.taken += batch.n_tokens
         return self._logits.rows(self.handle, rows)
 
     def _share_processors(self) -> None:
@@ -245,10 +257,20 @@ class Context:
         Returns:
             Whether it was done: a recurrent memory can only be forgotten as a whole (`n` = 0).
         """
+        if self.parks:
+            self.copy(seq_id, self._carrier, n, -1)
         return bool(llama_cpp.llama_memory_seq_rm(self._memory, seq_id, n, -1))
 
+    def clear(self) -> None:
+        """Forget all sequences; every cell is free again."""
+        llama_cpp.llama_memory_clear(self._memory, data=False)
+        self.taken = 0
+
     def copy(self, source: int, to: int, begin: int, end: int) -> None:
-        """Make positions `begin` .. `end` - 1 of sequence `source` part of `to`, without a copy."""
+        """Make positions `begin` .. `end` - 1 of sequence `source` part of `to`, without a copy.
+
+        With an `end` of -1 all from `begin` on.
+        """
         llama_cpp.llama_memory_seq_cp(self._memory, source, to, begin, end)
 
     def save(self, source: int, begin: int, end: int) -> Saved:

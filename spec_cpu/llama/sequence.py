@@ -223,8 +223,15 @@ class KVSequence:
         self._forget_from(0)
         if len(tokens) > self.context.n_ctx or not self.context.set_state(saved, self._seq_id):
             return False
+        self.context.taken += len(tokens)
         self.tokens = list(tokens)
         return True
+
+    def share(self, other: KVSequence, n: int) -> None:
+        """Begin as `other` does: its first `n` tokens, in the same cells. Nothing is computed."""
+        self._forget_from(0)
+        self.context.copy(other._seq_id, self._seq_id, 0, n)
+        self.tokens = other.tokens[:n]
 
     def drop(self, begin: int, end: int) -> bool:
         """Forget tokens `begin` .. `end` - 1 and move the rest down, without evaluating any.

@@ -10,6 +10,7 @@ from spec_cpu import defaults
 from spec_cpu.answer.stats import Stats
 from spec_cpu.answer.steps import Finish
 from spec_cpu.errors import SpecCpuError
+from spec_cpu.sampling.logprobs import Logprobs
 from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.text.streaming import Origin, Piece
 
@@ -39,18 +40,6 @@ class Request:
     references: Sequence[Sequence[int]] = ()
     logprobs: int | None = None
     alternatives: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Logprobs:
-    """Natural logarithms of the target's probabilities at one position, before any sampler.
-
-    Attributes:
-        own: of the token that stands there. `top`: the likeliest tokens, likeliest first.
-    """
-
-    own: float
-    top: Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)

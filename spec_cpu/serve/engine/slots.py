@@ -1,0 +1,127 @@
+"""Room for conversations: which one a prompt gets, and what of it is known there already."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from spec_cpu.draft.base import Source
+from spec_cpu.llama.context import Saved
+from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.serve.engine.cells import shared
+
+_WORTH_KEEPING = 64  # tokens: fewer are read again in no time
+
+
+class Slot:
+    """Room for one conversation: a sequence of the target's cache, and sources of its own.
+
+    Attributes:
+        busy: is an answer under way in it?
+        prompt: what the latest answer in it went on from.
+        used: a number that grows each time that one is used.
+    """
+
+    def __init__(self, number: int, sequence: KVSequence, sources: Sequence[Source]) -> None:
+        self.number = number
+        self.sequence = sequence
+        self.sources = sources
+        self.busy = False
+        self.prompt: Sequence[int] = ()
+        self.used = 0
+
+
+class Slots:
+    """All slots, and the beginnings of texts that were kept for later prompts."""
+
+    def __init__(self, slots: Sequence[Slot], kept: KeptTexts) -> None:
+        self._slots = slots
+        self._kept = kept
+        self._uses = 0
+
+    def take(self, prompt: Sequence[int]) -> Slot | None:
+        """A slot for `prompt`, in which as much of it is known as of any; None: all are busy.
+
+        A slot whose text goes on is best. Else the one that was not used for longest makes room:
+        its text is kept aside, and it begins with what another one, or a text kept aside, has of
+        this prompt.
+        """
+        idle = [slot for slot in self._slots if not slot.busy]
+        if not idle:
+            return None
+        known = {slot: shared(slot.sequence.tokens, prompt) for slot in self._slots}
+        best = max(idle, key=lambda slot: known[slot])
+        # More than half of its text goes on: what would be lost is the lesser part.
+        if 2 * known[best] <= len(best.sequence):
+            oldest = min(idle, key=lambda slot: slot.used)
+            self._begin_anew(oldest, known, prompt)
+            best = oldest
+        if not _goes_on(best.prompt, prompt):
+            for source in best.sources:  # what one client said is not drafted for another
+                source.forget()
+        self._uses += 1
+        best.busy, best.used, best.prompt = True, self._uses, prompt
+        return best
+
+    def _begin_anew(self, slot: Slot, known: dict[Slot, int], prompt: Sequence[int]) -> None:
+        self._kept.keep(slot.sequence)
+        other = max(self._slots, key=lambda one: known[one])
+        if self._kept.restore(slot.sequence, prompt, more_than=known[other]):
+            return
+        if other is slot:
+            slot.sequence.truncate(known[slot])
+        elif known[other]:
+            slot.sequence.share(other.sequence, known[other])
+        else:
+            slot.sequence.truncate(0)
+
+
+class KeptTexts:
+    """Copies of what the cache held of texts that had to make room, the latest used last."""
+
+    def __init__(self, most_bytes: int) -> None:
+        """Keep up to `most_bytes`; 0: nothing."""
+        self._most = most_bytes
+        self._bytes = 0
+        self._texts: OrderedDict[tuple[int, ...], Saved] = OrderedDict()
+
+    def keep(self, sequence: KVSequence) -> None:
+        """Keep the text of `sequence`, and let go of the oldest ones where that is too much."""
+        if self._most == 0 or len(sequence) < _WORTH_KEEPING:
+            return
+        state = sequence.state()
+        if len(state) > self._most:
+            return
+        text = tuple(sequence.tokens)
+        self._let_go(text)
+        self._texts[text] = state
+        self._bytes += len(state)
+        while self._bytes > self._most:
+            self._let_go(next(iter(self._texts)))
+
+    def _let_go(self, text: tuple[int, ...]) -> None:
+        state = self._texts.pop(text, None)
+        self._bytes -= 0 if state is None else len(state)
+
+    def restore(self, sequence: KVSequence, prompt: Sequence[int], *, more_than: int) -> bool:
+        """Put the kept text that begins most like `prompt` into `sequence`, and the rest away.
+
+        Args:
+            more_than: tokens that it must have in common.
+
+        Returns:
+            Whether there was one.
+        """
+        common = {text: shared(text, prompt) for text in self._texts}
+        text = max(common, key=lambda one: common[one], default=())
+        if common.get(text, 0) <= max(more_than, _WORTH_KEEPING):
+            return False
+        if not sequence.set_state(self._texts[text], text):
+            return False
+        sequence.truncate(common[text])
+        self._texts.move_to_end(text)
+        return True
+
+
+def _goes_on(before: Sequence[int], prompt: Sequence[int]) -> bool:
+    return shared(before, prompt) == len(before)
