@@ -43,6 +43,13 @@ TRAIN_SEQUENCES, TRAIN_LENGTH = 64, 512  # of conversations in a shard, of their
 TRAIN_VOCABULARY = 6144
 TRAIN_EPOCHS = 10.0
 
+# Serving.
+SLOTS = 8  # conversations at a time, where memory has room for them
+MAX_SLOTS = 24
+QUEUE = 64  # requests that may wait
+MAX_GAP = 200  # milliseconds that prompts of others may keep an answer waiting
+CACHE_RAM = 512  # MiB for beginnings of texts that had to make room
+
 # Benchmarks.
 BENCH_TOKENS = 96
 BENCH_TEMPERATURES = "0,0.8"

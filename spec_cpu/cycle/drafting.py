@@ -108,15 +108,27 @@ class Drafting:
     """The sources of a text, and the policy that decides how much they draft."""
 
     def __init__(
-        self, sources: Sequence[Source], policy: Decides, *, ends: AbstractSet[int] = frozenset()
+        self,
+        sources: Sequence[Source],
+        policy: Decides,
+        *,
+        ends: AbstractSet[int] = frozenset(),
+        draws: bool | None = None,
     ) -> None:
-        """With at most one source that takes passes. `ends`: tokens that end the text."""
+        """With at most one source that takes passes.
+
+        Args:
+            ends: tokens that end the text.
+            draws: are tokens drawn from a source's q where the text is sampled, if it has one?
+                Default: if it makes chains.
+        """
         self.sources = sources
         self.policy = policy
         self.by_features = any(source.by_features for source in sources)
         self._lookups = [source for source in sources if _looks_up(source)]
         self._passes = next((source for source in sources if _takes_passes(source)), None)
         self._ends = ends
+        self._draws = draws
 
     def propose(
         self,
@@ -148,7 +160,7 @@ class Drafting:
             reader = Reader(pipeline, pipeline.recent(text))
             able = source.able(reader, _FED * most)
             try:
-                if able and _draws(source) and not pipeline.params.greedy:
+                if able and not pipeline.params.greedy and _draws(source, self._draws):
                     proposal = self._drawn(source, growth, min(room, able), reader, rng)
                 elif able:
                     passed = self._expanded(source, growth, able, reader)
@@ -307,5 +319,6 @@ def _takes_passes(source: Source) -> TypeGuard[Passes]:
     return hasattr(source, "expand")
 
 
-def _draws(source: Passes) -> TypeGuard[Drawing]:
-    return source.shape == "chain" and hasattr(source, "logits")
+def _draws(source: Passes, asked: bool | None) -> TypeGuard[Drawing]:
+    draws = source.shape == "chain" if asked is None else asked
+    return draws and hasattr(source, "logits")

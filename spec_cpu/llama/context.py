@@ -263,7 +263,7 @@ class Context:
 
     def clear(self) -> None:
         """Forget all sequences; every cell is free again."""
-        llama_cpp.llama_memory_clear(self._memory, data=False)
+        llama_cpp.llama_memory_clear(self._memory, False)
         self.taken = 0
 
     def copy(self, source: int, to: int, begin: int, end: int) -> None:

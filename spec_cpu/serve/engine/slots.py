@@ -30,14 +30,30 @@ class Slot:
         self.prompt: Sequence[int] = ()
         self.used = 0
 
+    def clear(self) -> None:
+        """Forget all that is known in it."""
+        self.sequence.truncate(0)
+        self.prompt = ()
+        for source in self.sources:
+            source.forget()
+
 
 class Slots:
     """All slots, and the beginnings of texts that were kept for later prompts."""
 
-    def __init__(self, slots: Sequence[Slot], kept: KeptTexts) -> None:
+    def __init__(self, slots: Sequence[Slot], kept: KeptTexts, *, forgets: bool) -> None:
+        """All of them idle.
+
+        Args:
+            forgets: is nothing drafted for one conversation that was said in another?
+        """
+        self._forgets = forgets
         self._slots = slots
         self._kept = kept
         self._uses = 0
+
+    def __len__(self) -> int:
+        return len(self._slots)
 
     def take(self, prompt: Sequence[int]) -> Slot | None:
         """A slot for `prompt`, in which as much of it is known as of any; None: all are busy.
@@ -56,7 +72,7 @@ class Slots:
             oldest = min(idle, key=lambda slot: slot.used)
             self._begin_anew(oldest, known, prompt)
             best = oldest
-        if not _goes_on(best.prompt, prompt):
+        if self._forgets and not _goes_on(best.prompt, prompt):
             for source in best.sources:  # what one client said is not drafted for another
                 source.forget()
         self._uses += 1
