@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -107,12 +108,23 @@ def cycles(text: Text) -> Iterator[Cycle]:
         yield from cycle([text])
 
 
-def cycle(texts: Sequence[Text]) -> list[Cycle]:
+Share: TypeAlias = Callable[[Sequence[Text], Sequence[Proposal]], None]
+"""Cuts the trees of all texts to the nodes that are worth verifying."""
+
+
+def apart(texts: Sequence[Text], proposals: Sequence[Proposal]) -> None:
+    """Each text has what its own policy takes to be worth it."""
+    for text, proposal in zip(texts, proposals, strict=True):
+        text.drafting.choose(proposal)
+
+
+def cycle(texts: Sequence[Text], share: Share = apart) -> list[Cycle]:
     """Continue each of `texts` by one cycle: one pass of the target, all of one context, for all.
 
     Where there is nothing to draft from, or it would not pay, a cycle is a plain step.
     """
     drafts = [*map(propose, texts)]
+    share(texts, [draft.proposal for draft in drafts])
     passed = score(texts, drafts)
     verified = [*map(verify, texts, drafts, passed)]
     return [*map(commit, texts, drafts, passed, verified)]
@@ -149,10 +161,10 @@ class Verified:
 
 
 def propose(text: Text) -> Draft:
-    """What may follow `text`: a tree of tokens, empty for a plain step."""
+    """What may follow `text`: a chain that was drawn, or nodes of which a tree is cut."""
     start = perf_counter()
     paths = text.target.paths
-    proposal = text.drafting.propose(text.tokens, text.room, paths, text.pipeline, text.rng)
+    proposal = text.drafting.find(text.tokens, text.room, paths, text.pipeline, text.rng)
     return Draft(proposal, perf_counter() - start)
 
 

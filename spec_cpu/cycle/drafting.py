@@ -77,13 +77,31 @@ class Part:
 
 @dataclass(slots=True)
 class Proposal:
-    """A cycle's draft: the tree to score, and who proposed each of its nodes."""
+    """A cycle's draft: the tree to score, and who proposed each of its nodes.
 
-    tree: TokenTree
+    Attributes:
+        growth: what was found. The tree is cut from its `best` nodes, best first; where it was
+            drawn there are none.
+        passed: the source that took passes for it.
+    """
+
+    tree: TokenTree = field(default_factory=TokenTree)
     names: list[list[str]] = field(default_factory=list)
     seconds: float = 0.0
     growth: Growth | None = None
+    best: Sequence[int] = ()
     passed: str | None = None
+
+    @property
+    def chances(self) -> list[float]:
+        """Of the best nodes that were found, best first."""
+        return [] if self.growth is None else [self.growth.chances[node] for node in self.best]
+
+    def cut(self, n: int) -> None:
+        """Let the first `n` of the best nodes be the tree, unless it was drawn."""
+        if self.growth is not None and n:
+            self.tree = self.growth.tree(self.best[:n])
+            self.names = [self.growth.names(node) for node in self.best[:n]]
 
     def parts(self, verdict: Verdict) -> dict[str, Part]:
         """What each source had in it."""
@@ -138,7 +156,25 @@ class Drafting:
         pipeline: Pipeline,
         rng: np.random.Generator,
     ) -> Proposal:
-        """The tree that the target should score; empty for a plain step.
+        """The tree that the target should score; empty for a plain step. As `find`."""
+        proposal = self.find(text, room, paths, pipeline, rng)
+        self.choose(proposal)
+        return proposal
+
+    def choose(self, proposal: Proposal) -> None:
+        """Let the tree be what is worth verifying."""
+        if proposal.best:
+            proposal.cut(self.policy.verified(proposal.chances))
+
+    def find(
+        self,
+        text: Sequence[int],
+        room: int,
+        paths: int,
+        pipeline: Pipeline,
+        rng: np.random.Generator,
+    ) -> Proposal:
+        """What may follow `text`: a chain that was drawn, or nodes of which a tree is to be cut.
 
         Args:
             room: nodes at most. `paths`: from the root to a leaf, at most.
@@ -150,7 +186,7 @@ class Drafting:
         policy, source = self.policy, self._passes
         most = policy.most(room) if self.sources else 0
         if not most:
-            return Proposal(TokenTree())
+            return Proposal()
         growth = Growth(
             self._lookups, policy.calibration, most, paths, floor=policy.floor, ends=self._ends
         )
@@ -168,18 +204,9 @@ class Drafting:
                 name = source.model.path.name if source.model else "the draft"
                 raise ModelError(f"{name}: {error}") from None
         if proposal is None:
-            proposal = self._chosen(growth)
-            proposal.passed = source.name if passed and source else None
+            proposal = Proposal(best=growth.best(), passed=source.name if passed and source else None)
         proposal.growth, proposal.seconds = growth, perf_counter() - start
         return proposal
-
-    def _chosen(self, growth: Growth) -> Proposal:
-        """The best of what was found, as far as it is worth verifying."""
-        best = growth.best()
-        n = self.policy.verified([growth.chances[node] for node in best]) if best else 0
-        if not n:
-            return Proposal(TokenTree())
-        return Proposal(growth.tree(best[:n]), [growth.names(node) for node in best[:n]])
 
     def _expanded(self, source: Passes, growth: Growth, able: int, reader: Reader) -> bool:
         """Add to the tree what passes of `source` find, as long as they pay; were any made?

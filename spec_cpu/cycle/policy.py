@@ -71,6 +71,19 @@ class Outcome(NamedTuple):
     drawn: bool = False
 
 
+class Beside(NamedTuple):
+    """A text's part in passes that other texts share.
+
+    Attributes:
+        costs: what is left for it to pay: its share of a plain pass for all, and what its own nodes
+            add to a pass as wide as the others have it.
+        rate: tokens a second of all texts together, by their shares.
+    """
+
+    costs: Costs
+    rate: float
+
+
 class Policy:
     """Chooses for the text of a session. Once a cycle: `most`, then the questions, then `observe`.
 
@@ -111,6 +124,7 @@ class Policy:
         self.calibration = Calibration()
         self._most, self._deepest, self._passes = most, deepest, passes
         self._in_run = CostsInRun(costs)
+        self._beside: Beside | None = None
         self._repeatable = repeatable
         # What was measured beside other work never rules drafting out.
         self._sure = not costs.disturbed
@@ -165,6 +179,13 @@ class Policy:
     def begin(self) -> None:
         """Another text begins: the sources have read all of it."""
         self._missed = self._nap = 0
+
+    def beside(self, others: Beside | None) -> None:
+        """Other texts share the passes from now on; None: it is alone."""
+        if others != self._beside:
+            self._beside = others
+            self._correct()
+            self._pace()
 
     def most(self, room: int) -> int:
         """Nodes that may be verified in this cycle, of up to `room`."""
@@ -304,7 +325,7 @@ class Policy:
         self._idle = 0 if n else self._idle + 1
         self._n, self._nap = n, max(0, self._nap - 1)
         self._in_run.move(outcome.depth)
-        if self._costs is not self._in_run.now:
+        if self._beside is None and self._costs is not self._in_run.now:
             self._correct()
         self._pace()
 
@@ -316,11 +337,12 @@ class Policy:
         else:
             self._look += _LEARNT * (outcome.seconds_draft - self._look)
         n = outcome.drafted
-        self._in_run.target(outcome.seconds_target, n + 1, changed=n != self._n)
+        if self._beside is None:
+            self._in_run.target(outcome.seconds_target, n + 1, changed=n != self._n)
 
     def _correct(self) -> None:
         """Go by what passes take by now."""
-        self._costs = self._in_run.now
+        self._costs = self._in_run.now if self._beside is None else self._beside.costs
         self._plain = self._costs.passes[0] + self._costs.row
         self._never = never_pays(self._costs, self._most)
         one, *more = self._costs.passes[: self._most + 1]
@@ -329,7 +351,8 @@ class Policy:
 
     def _pace(self) -> None:
         """Tokens a second, as things go, plain decoding's at least; what a node must bring."""
-        self._rate = max(1.0 / self._plain, self._tokens / self._seconds)
+        own = self._tokens / self._seconds
+        self._rate = max(1.0 / self._plain, own if self._beside is None else self._beside.rate)
         self.floor = self._rate * self._slope
 
     def _ways(self, chances: Sequence[float], drafting: float) -> list[Way]:
