@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spec_cpu.draft.base import Shape as Shape
     from spec_cpu.draft.base import Source as Source
     from spec_cpu.draft.names import Drafts as Drafts
+    from spec_cpu.draft.tree import TokenTree as TokenTree
     from spec_cpu.errors import BusyError as BusyError
     from spec_cpu.errors import CatalogError as CatalogError
     from spec_cpu.errors import ContextError as ContextError
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from spec_cpu.llama.model import ModelInfo as ModelInfo
     from spec_cpu.loading import load as load
     from spec_cpu.progress import Progress as Progress
+    from spec_cpu.sampling.logprobs import Logprobs as Logprobs
     from spec_cpu.sampling.pipeline import SamplingParams as SamplingParams
     from spec_cpu.session import Session as Session
     from spec_cpu.text.rendering import Rendered as Rendered
@@ -70,6 +72,7 @@ __all__ = [
     "Finish",
     "KernelsError",
     "LogitsError",
+    "Logprobs",
     "MemoryFileError",
     "Message",
     "Model",
@@ -90,6 +93,7 @@ __all__ = [
     "SpecCpuError",
     "Stats",
     "Step",
+    "TokenTree",
     "UsageError",
     "VocabularyMismatchError",
     "load",
@@ -105,6 +109,7 @@ _HOMES = {
     "cycle.drafting": ("Part",),
     "draft.base": ("Shape", "Source"),
     "draft.names": ("Drafts",),
+    "draft.tree": ("TokenTree",),
     "errors": (
         "BusyError",
         "CatalogError",
@@ -121,6 +126,7 @@ _HOMES = {
     "llama.model": ("Model", "ModelInfo"),
     "loading": ("load",),
     "progress": ("Progress",),
+    "sampling.logprobs": ("Logprobs",),
     "sampling.pipeline": ("SamplingParams",),
     "session": ("Session",),
     "text.rendering": ("Rendered",),

@@ -204,7 +204,9 @@ class Drafting:
                 name = source.model.path.name if source.model else "the draft"
                 raise ModelError(f"{name}: {error}") from None
         if proposal is None:
-            proposal = Proposal(best=growth.best(), passed=source.name if passed and source else None)
+            proposal = Proposal(
+                best=growth.best(), passed=source.name if passed and source else None
+            )
         proposal.growth, proposal.seconds = growth, perf_counter() - start
         return proposal
 

@@ -12,7 +12,8 @@ from time import monotonic, perf_counter
 
 import numpy as np
 
-from spec_cpu.cycle.decode import cycle
+from spec_cpu.cycle.company import Company
+from spec_cpu.cycle.decode import Cycle, Text, cycle
 from spec_cpu.errors import ContextError, SpecCpuError, UsageError
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
@@ -59,6 +60,7 @@ class BatchingEngine:
         self.model: Model = parts.target
         self._parts, self._cells, self._slots, self._settings = parts, cells, slots, settings
         self._queue = queue
+        self._company = None if settings.costs is None else Company(settings.costs)
         self._reading_pace = ReadingPace(max_gap, most=cells.context.n_batch)
         self._changed = Condition()
         self._waiting: deque[Answer] = deque()
@@ -240,7 +242,8 @@ class BatchingEngine:
         start = perf_counter()
         try:
             self._cells.make_room(self._cells.context.max_outputs)
-            done = cycle([one.text for one in answers if one.text is not None])
+            texts = [one.text for one in answers if one.text is not None]
+            done = self._cycle(texts)
         except Exception as error:
             self._failed(answers, error)
             return
@@ -249,6 +252,15 @@ class BatchingEngine:
         seconds = perf_counter() - start
         self._reading_pace.cycle_took(seconds)
         self._counters.add(answers, done, seconds)
+
+    def _cycle(self, texts: Sequence[Text]) -> list[Cycle]:
+        company = self._company
+        if company is None:
+            return cycle(texts)
+        company.begin(texts)
+        done = cycle(texts, company.share)
+        company.observe(texts, done)
+        return done
 
     def _failed(self, answers: Sequence[Answer], error: Exception) -> None:
         """These cannot go on: whatever their sequences hold is forgotten."""

@@ -26,7 +26,7 @@ from spec_cpu.serve.engine.batching import BatchingEngine
 from spec_cpu.serve.engine.cells import Cells
 from spec_cpu.serve.engine.slots import KeptTexts, Slot, Slots
 
-_ROWS = defaults.MAX_TREE_NODES  # drafted in a pass, at most, beside a row for each conversation
+_ROWS = defaults.MAX_TREE_NODES  # drafted for a conversation in a pass, at most
 
 
 def load_engine(
@@ -81,9 +81,8 @@ def load_engine(
     try:
         ctx = context_size(parts.target, ctx, parts.notices)
         n = _slots(parts, ctx, slots)
-        context = parts.context(
-            n * (ctx + 1) + _ROWS, threads, texts=n, max_outputs=max(n + _ROWS, 65)
-        )
+        rows = n * (1 + (_ROWS if k is None else k))
+        context = parts.context(n * ctx + rows, threads, texts=n, max_outputs=rows)
         cells = Cells(context, n, parts.paths)
         rooms = [
             Slot(i, sequence, parts.sources(context, remembers=shared_memory))
