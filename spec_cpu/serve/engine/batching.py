@@ -301,6 +301,10 @@ class _Taken:
         self._engine, self._answer = engine, answer
 
     @property
+    def id(self) -> int:
+        return self._answer.number
+
+    @property
     def place(self) -> int:
         return self._engine.place(self._answer)
 

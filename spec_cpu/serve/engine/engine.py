@@ -28,8 +28,12 @@ class Handle(Protocol):
     """A request that was taken.
 
     Attributes:
-        place: requests before it in the queue; 0 once it was taken up.
+        id: its number, as in `State.shares`.
+        place: its place in the queue, from 1 on; 0 once it was taken up.
     """
+
+    @property
+    def id(self) -> int: ...
 
     @property
     def place(self) -> int: ...
