@@ -35,6 +35,10 @@ class ContextError(SpecCpuError):
     """A prompt, a batch or a context does not fit."""
 
 
+class RemoteError(SpecCpuError):
+    """Another machine, which is to hold layers of a model, cannot be used or was lost."""
+
+
 class KernelsError(SpecCpuError):
     """The verify kernels cannot be used here; stock ones can."""
 

@@ -63,6 +63,7 @@ def load(
     memory: str | Path | None = None,
     prompt_cache: str | Path | None = None,
     kernels: str = defaults.KERNELS,
+    rpc: str | Iterable[str] | None = (),
     recalibrate: bool = False,
     progress: Progress | None = None,
 ) -> Session:
@@ -102,6 +103,9 @@ def load(
             session that begins alike, with the same target, need not read it again.
         kernels: `auto` multiplies with kernels made for this machine (compiled once) where a model
             gains from them; `on` always; `off` never.
+        rpc: HOST:PORT of llama.cpp's RPC servers (or one text with commas between): the target's
+            layers are put on their machines. What drafts, and the target's output matrix, stay
+            here. All that passes between is sent in clear.
         recalibrate: measure what passes cost here, even if it is known from before.
         progress: told of downloads and loading.
 
@@ -112,6 +116,7 @@ def load(
         ModelError: a file is not a usable model, the two do not share a vocabulary, or a head was
             made for another target.
         ContextError: not enough memory.
+        RemoteError: a machine that `rpc` names cannot be used, or llama.cpp was built without RPC.
     """
     FILE.check(optional=True, target=target, memory=memory, prompt_cache=prompt_cache)
     TEXT.check(optional=True, pair=pair)
@@ -142,6 +147,7 @@ def load(
             lookup=lookup,
             shape=_shape(shape, sampling),
             draft_ctx=draft_ctx,
+            rpc=rpc,
             progress=progress,
         )
         undo.callback(parts.close)
@@ -187,6 +193,8 @@ def _memory(path: str | Path, target: Model, seed: int | None, notices: list[str
 
 def _prompt_cache(path: str | Path, target: Model) -> PromptCache:
     settings = f"llama.cpp {version('llama-cpp-python')}, {target.kernels} kernels, 16-bit cache"
+    if target.servers:
+        settings += f", layers on {', '.join(map(str, target.servers))}"
     made_by = MadeBy(target.info.name, target.fingerprint, settings)
     return PromptCache(expanded(Path(path)), made_by)
 

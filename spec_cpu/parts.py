@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from spec_cpu import defaults
@@ -16,8 +17,10 @@ from spec_cpu.heads.medusa import MedusaHead
 from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
+from spec_cpu.llama.remote import check_supported
 from spec_cpu.models.fetch import resolve
 from spec_cpu.progress import Progress
+from spec_cpu.rpc.servers import Server, parse_servers
 from spec_cpu.text.references import read_references
 
 
@@ -126,10 +129,14 @@ def load_parts(
     lookup: Sequence[Path] = (),
     shape: Shape = "chain",
     draft_ctx: int | None = None,
+    rpc: str | Iterable[str] | None = (),
     progress: Progress | None = None,
 ) -> Parts:
     """Load a target and its drafts. Arguments and errors: as for `spec_cpu.load`."""
-    model = load_model(target, "target", kernels, progress)
+    servers = parse_servers(rpc)
+    if servers:
+        check_supported()
+    model = load_model(target, "target", kernels, progress, servers)
     parts = Parts(model, kernels, drafts, shape=shape, draft_ctx=draft_ctx)
     try:
         parts.references = read_references(lookup, model.vocab, parts.notices)
@@ -148,19 +155,30 @@ def find(name: str | Path, progress: Progress | None) -> Path:
     return expanded(name) if isinstance(name, Path) else resolve(name, progress)
 
 
-def load_model(name: str | Path, part: str, kernels: Kernels, progress: Progress | None) -> Model:
-    """Load a model, `part` of what is used here. Errors: as `spec_cpu.load`."""
+def load_model(
+    name: str | Path,
+    part: str,
+    kernels: Kernels,
+    progress: Progress | None,
+    servers: Sequence[Server] = (),
+) -> Model:
+    """Load a model, `part` of what is used here. Errors: as `spec_cpu.load`.
+
+    Args:
+        servers: of the machines that are to hold its layers.
+    """
     path = find(name, progress)
     check_writes(path)
-    library = kernels.library_for(path, progress)
+    library = kernels.library_for(path, progress, elsewhere=bool(servers))
+    load = partial(Model, path, kernels=library, threads=kernels.threads, servers=servers)
     if progress is None:
-        return Model(path, kernels=library, threads=kernels.threads)
+        return load()
     label = f"loading the {part}"
 
     def report(fraction: float) -> None:
         progress(label, round(100 * fraction), 100)
 
-    return Model(path, kernels=library, threads=kernels.threads, progress=report)
+    return load(progress=report)
 
 
 def context_size(model: Model, ctx: int | None, notices: list[str]) -> int:

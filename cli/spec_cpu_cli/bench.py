@@ -284,6 +284,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
             "max_tokens": asked.max_tokens,
             "threads": session.threads,
             "kernels": session.kernels,
+            "servers": [str(server) for server in session.target.servers],
             "seed": asked.seed,
             "complete": measured.complete,
         },

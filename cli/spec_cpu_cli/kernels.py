@@ -78,6 +78,7 @@ def _print_formats(library: Path) -> None:
         why = f"llama.cpp: the kernel failed its self-test ({fault})" if fault else None
         print_text(f"{name:<10} {why or f'kernel for {instructions}: it passed its self-test'}")
     print_text("others     llama.cpp: there is no kernel")
+    print_text("elsewhere  llama.cpp, there: layers that --rpc puts on other machines")
 
 
 @app.command()

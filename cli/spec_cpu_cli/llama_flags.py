@@ -58,6 +58,7 @@ SAME = (
     Same(("-r", "--reverse-prompt"), "--stop", "ends the answer; the text itself is not shown"),
     Same(("-no-cnv", "--no-conversation"), "--raw", "continue the text, without a chat template"),
     Same(("--prompt-cache",), "--prompt-cache", "a file of its own format"),
+    Same(("--rpc",), "--rpc", "the target's layers go there, all but the output matrix"),
     Same(("-s", "--seed"), "--seed", "leave it out for a new one each time, in place of -1"),
     Same(("--temp", "--temperature"), "--temp"),
     Same(("--top-k",), "--top-k"),
@@ -128,7 +129,7 @@ ELSE = (
         ("-ngl", "--gpu-layers", "--n-gpu-layers", "-ngld", "--gpu-layers-draft"), _CPU
     ),
     Else(("-dev", "--device", "-devd", "-sm", "--split-mode", "-ts", "--tensor-split"), _CPU),
-    Else(("-mg", "--main-gpu", "-nkvo", "--no-kv-offload", "-kvo", "--kv-offload", "--rpc"), _CPU),
+    Else(("-mg", "--main-gpu", "-nkvo", "--no-kv-offload", "-kvo", "--kv-offload"), _CPU),
     Else(("-ot", "--override-tensor", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe"), _CPU),
     Else(("--op-offload", "--no-op-offload", "-fit", "--fit", "--list-devices"), _CPU),
     Else(("-mu", "--model-url"), "is not offered here: fetch the file and give its path to -m, or "

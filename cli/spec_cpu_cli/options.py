@@ -14,6 +14,7 @@ from spec_cpu import defaults
 from spec_cpu.arguments import expanded
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu.pairing import ModelChoice, choose_models
+from spec_cpu.rpc.servers import parse_servers
 from spec_cpu_cli import completion
 from spec_cpu_cli.command import DRAFTING, MODEL, OUTPUT, SELDOM, Preset
 from spec_cpu_cli.sampling_options import SamplingOptions
@@ -53,6 +54,12 @@ def home(path: Path | list[Path] | None) -> Path | list[Path] | None:
     if isinstance(path, list):
         return [expanded(one) for one in path]
     return None if path is None else expanded(path)
+
+
+def addresses(servers: str | None) -> str | None:
+    """For --rpc: every address is one."""
+    parse_servers(servers)
+    return servers
 
 
 def until_the_end(tokens: int) -> int:
@@ -167,6 +174,18 @@ class ModelOptions:
     threads: Threads = None
     preset: Preset = None
     kernels: Kernels = defaults.KERNELS
+    rpc: Annotated[
+        str | None,
+        typer.Option(
+            "--rpc",
+            callback=addresses,
+            metavar="HOST:PORT,...",
+            help="Other machines that compute the layers of the --target, with llama.cpp's RPC "
+            "server. What passes between is not encrypted.",
+            show_default="none",
+            rich_help_panel=SELDOM,
+        ),
+    ] = None
     recalibrate: Annotated[
         bool,
         typer.Option(
@@ -292,12 +311,15 @@ def open_session(
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     _check_looks_up(choice, lookup=drafting.lookup, memory=memory)
     from spec_cpu.llama import log
+    from spec_cpu.llama.remote import check_supported
     from spec_cpu.loading import load
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 
     log.set_verbose(models.llama_log)
     log.on_abort(_leave)
+    if models.rpc:
+        check_supported()  # before anything is fetched
     target, drafts = _fetched(choice, show=not models.quiet)
     with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
         session = load(
@@ -307,6 +329,7 @@ def open_session(
             draft_ctx=models.draft_ctx,
             threads=models.threads,
             kernels=models.kernels,
+            rpc=models.rpc,
             k=drafting.draft_tokens,
             shape=drafting.shape,
             rule=drafting.rule,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from spec_cpu.costs.costs import Costs
     from spec_cpu.costs.plan import Plan
+    from spec_cpu.rpc.servers import Server
 
 _BAR_WIDTH = 40
 _LEGEND = "In the papers: a guess is c, checking k guesses V(k+1), the share accepted alpha."
@@ -78,9 +79,10 @@ def plan(
         if not quiet:
             say(session, said)
     if as_json:
-        print(json.dumps(_as_json(result)))
+        servers = [str(server) for server in session.target.servers]
+        print(json.dumps({**_as_json(result), "servers": servers}))
     else:
-        _print(result, looked_up=session.draft_model is None)
+        _print(result, session.target.servers, looked_up=session.draft_model is None)
     if plot is not None:
         _plot(result, plot)
 
@@ -117,11 +119,11 @@ def _as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _print(plan: Plan, *, looked_up: bool) -> None:
+def _print(plan: Plan, servers: Sequence[Server], *, looked_up: bool) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(*_measured(plan.costs), "", sep="\n", highlight=False)
+    console.print(*_where(servers), *_measured(plan.costs), "", sep="\n", highlight=False)
     print_table(console, _curve(plan), spare=("",))
     console.print()
     console.print(*_assumed(plan), "", sep="\n", highlight=False)
@@ -132,6 +134,13 @@ def _print(plan: Plan, *, looked_up: bool) -> None:
             "That is for steps that find something to guess: where a text does not repeat itself, "
             "nothing is guessed."
         )
+
+
+def _where(servers: Sequence[Server]) -> Iterator[str]:
+    """What computes, if not this machine alone."""
+    if servers:
+        names = ", ".join(map(str, servers))
+        yield f"The layers are on {names}, where llama.cpp's own code computes them."
 
 
 def _measured(costs: Costs) -> Iterator[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from spec_cpu.answer.stats import SourceStats, Stats
+from spec_cpu.rpc.servers import Server
 from spec_cpu.session import Session
 from spec_cpu_cli.flags import with_flags
 
@@ -97,13 +98,16 @@ def _outcome(stats: Stats, why_plain: str | None) -> str:
     return f"{compares}: {', '.join(grounds)}{stopped}."
 
 
-def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
+def details(
+    stats: Stats, shape: str | None, servers: Sequence[Server] = ()
+) -> Iterator[tuple[str, str, str]]:
     """All that was measured of an answer: a name, a value, and what it means.
 
     Shares of fewer than 30 tokens are left out. What the papers call a number is in brackets.
 
     Args:
         shape: of what is drafted.
+        servers: of the machines that hold the target's layers.
     """
     yield "speed", f"{_number(stats.tokens_per_second, '.1f')} tok/s", "of this answer"
     if stats.drafted and stats.speedup is not None:
@@ -144,6 +148,8 @@ def details(stats: Stats, shape: str | None) -> Iterator[tuple[str, str, str]]:
     yield "  the model", f"{stats.target:.2f} s", "its passes"
     yield "  choosing", f"{stats.sample:.2f} s", "sampling, and checking the guesses"
     yield "before it", f"{stats.prefill:.2f} s", "reading the prompt"
+    if servers:
+        yield "layers on", ", ".join(map(str, servers)), "computed there by llama.cpp's own code"
     if stats.calibrate >= 0.005:
         yield "and", f"{stats.calibrate:.2f} s", "timing this machine"
 
@@ -214,6 +220,7 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "speedup_theory": stats.speedup_theory,
         "speedup_textbook": stats.speedup_textbook,
         "target": asdict(session.target.info),
+        "servers": [str(server) for server in session.target.servers],
         "source": ",".join(source.name for source in session.sources) or None,
         "sources": {name: _counted(one) for name, one in stats.by_source.items()},
         "draft": asdict(model.info) if model else None,

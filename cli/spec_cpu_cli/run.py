@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from spec_cpu.arguments import check_stops
-from spec_cpu.errors import UsageError
+from spec_cpu.errors import RemoteError, UsageError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.command import OUTPUT
 from spec_cpu_cli.keeping import KeepOptions, record, settings_of
@@ -144,13 +144,19 @@ def run(
         if kept:
             kept.resume(session, answer.system)
         said = 0 if quiet else say(session)
-        written = stream_answer(
-            session,
-            lambda progress: generate(progress=progress),
-            stream=not as_json,
-            quiet=quiet,
-            color=answer.color,
-        )
+        try:
+            written = stream_answer(
+                session,
+                lambda progress: generate(progress=progress),
+                stream=not as_json,
+                quiet=quiet,
+                color=answer.color,
+            )
+        except RemoteError:
+            if kept and session.stats.tokens:  # what was said so far
+                settings = settings_of(answer, sampling)
+                kept.keep(record(session, choice, settings, session.finish))
+            raise
         if as_json:
             print(json.dumps(report.as_json(session, written), ensure_ascii=False))
         elif not quiet:
@@ -158,7 +164,7 @@ def run(
             _say_where_it_was_cut(session.finish, session.n_ctx)
             print_summary(report.summary(session.stats, session.why_plain, exact=session.exact))
             if verbose:
-                print_details(report.details(session.stats, session.shape))
+                print_details(report.details(session.stats, session.shape, session.target.servers))
         if kept and written:
             settings = settings_of(answer, sampling)
             kept.keep(record(session, choice, settings, session.finish, kept.earlier))

@@ -62,8 +62,8 @@ class CostCache:
     """Where the costs of one combination are kept.
 
     The combination: both files, threads, the type of the cache of keys and values, llama.cpp's
-    version, the kernels and the processor. What it is asked for matters not: chains and trees,
-    plans and answers go by the same costs.
+    version, the kernels, the processor and the machines that hold layers. What it is asked for
+    matters not: chains and trees, plans and answers go by the same costs.
 
     Costs that were measured beside other work, or that a run contradicted, are doubtful. They are
     measured again at the next start; where that helps not, once an hour.
@@ -82,6 +82,8 @@ class CostCache:
             "llama-cpp-python": version("llama-cpp-python"),
             "processor": hardware.processor(),
         }
+        if target.model.servers:
+            parts["servers"] = [str(server) for server in target.model.servers]
         digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
         self._digest = digest
         self.record: Path = cache_dir() / "records" / f"{digest}.json"

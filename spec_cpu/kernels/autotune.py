@@ -87,15 +87,23 @@ class Kernels:
             )
         return found
 
-    def library_for(self, model: Path, progress: Progress | None = None) -> Path | None:
+    def library_for(
+        self, model: Path, progress: Progress | None = None, *, elsewhere: bool = False
+    ) -> Path | None:
         """The library to load `model` with, or None for stock kernels; `notice` may say why.
 
         In mode `auto` a model that is new here is loaded both ways and passes are timed. Times that
         other work disturbed decide nothing: ours, the faster ones of most models, are taken for an
         hour, after which it is timed again.
+
+        Args:
+            elsewhere: its layers are put on other machines. What stays, its output matrix, gains in
+                passes over several tokens, and loading it both ways would take long.
         """
         if self._build is None:
             return None
+        if elsewhere:
+            return self._build.library
         available = hardware.available_memory()
         if available is not None and _PACKED * model.stat().st_size > available:
             self.notice = (

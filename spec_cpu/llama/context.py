@@ -123,6 +123,7 @@ class Context:
         log.forget_errors()
         handle = llama_cpp.llama_init_from_model(self.model.handle, params)
         if not handle:
+            self._check_remote()
             cause = log.last_error() or "llama.cpp gave no reason"
             raise ContextError(
                 f"cannot make a context of {self.n_ctx:,} tokens for {self.model.path.name} "
@@ -179,6 +180,7 @@ class Context:
 
         Raises:
             ContextError: the tokens do not fit, or llama.cpp failed. The cache is as before.
+            RemoteError: a machine that holds layers was lost. The context is of no more use.
         """
         rows = self._rows(len(tokens), outputs)
         return self._run(self._batch.fill(tokens, positions, seq_ids, outputs), rows)
@@ -222,9 +224,16 @@ class Context:
         log.forget_errors()
         status = llama_cpp.llama_decode(self.handle, batch)
         if status:
+            self._check_remote()
             raise ContextError(self._failure(status, batch.n_tokens))
         self.taken += batch.n_tokens
-        return self._logits.rows(self.handle, rows)
+        logits = self._logits.rows(self.handle, rows)  # waits for them
+        self._check_remote()
+        return logits
+
+    def _check_remote(self) -> None:
+        if self.model.remote is not None:
+            self.model.remote.check()
 
     def _share_processors(self) -> None:
         """Run on fewer threads while others are busy, unless a number was asked for."""
@@ -303,6 +312,7 @@ class Context:
         size = llama_cpp.llama_state_seq_get_size(self.handle, seq_id)
         saved: Saved = (ctypes.c_uint8 * size)()
         llama_cpp.llama_state_seq_get_data(self.handle, saved, size, seq_id)
+        self._check_remote()
         return saved
 
     def set_state(self, saved: Saved, seq_id: int) -> bool:
@@ -420,7 +430,8 @@ class _Output:
 def _check_memory(model: Model, n_ctx: int, n_batch: int) -> None:
     # llama.cpp touches the whole cache at once: without this check Linux would kill the process.
     needed = model.kv_bytes(n_ctx) + 2 * n_ctx * n_batch  # and the attention mask of a pass
-    available = hardware.available_memory()
+    remote = model.remote  # which holds the cache of its layers
+    available = hardware.available_memory() if remote is None else remote.free_memory
     if available is not None and needed > available:
         raise ContextError(
             f"a context of {n_ctx:,} tokens for {model.path.name} needs about "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +14,16 @@ from weakref import WeakSet
 
 import llama_cpp
 
-from spec_cpu.errors import ModelError
+from spec_cpu.errors import ModelError, RemoteError
 from spec_cpu.llama import log
 from spec_cpu.llama.chat import ChatTemplate
 from spec_cpu.llama.gguf import check_model_file
 from spec_cpu.llama.kernels import accepting
 from spec_cpu.llama.params import model_params
 from spec_cpu.llama.quantize import FORMATS
+from spec_cpu.llama.remote import Remote
 from spec_cpu.llama.vocab import Vocab
+from spec_cpu.rpc.servers import Server
 
 _FORMAT_NAMES = {number: name for name, number in FORMATS.items()}
 _FINGERPRINT_BYTES = 1 << 20
@@ -53,7 +55,9 @@ class Model:
 
     Attributes:
         kernels: what multiplies its weights: `stock`, or the name of a build of our kernels.
+            Layers on other machines are multiplied there by llama.cpp's own.
         library: that build's, if it is one of ours.
+        servers: of the machines that hold its layers; none: this one does.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Model:
         *,
         kernels: Path | None = None,
         threads: int | None = None,
+        servers: Sequence[Server] = (),
         progress: Callable[[float], None] | None = None,
     ) -> None:
         """Load `path` (for a split model: its first part).
@@ -70,22 +75,29 @@ class Model:
             kernels: the library of kernels to pack the weights for (`load_kernels` was called with
                 it); default: stock kernels.
             threads: that pack them; default: as many as OpenMP is set to.
+            servers: of the machines that are to hold its layers; default: this one does.
             progress: told the fraction loaded, 0 to 1; what it raises ends the loading.
 
         Raises:
             UsageError: no such file.
             ModelError: not a model that can decode text here; llama.cpp's last error is included.
+            RemoteError: one of the `servers` cannot be used, or they have too little memory.
         """
         check_model_file(path)
         self.path = path
         self.library = kernels
         self.kernels = STOCK if kernels is None else kernels.parent.name
         self._contexts: WeakSet[Closable] = WeakSet()
-        with accepting(kernels, threads):
-            self._handle = _load(path, progress)
+        self.servers = tuple(servers)
+        self.remote = Remote(servers) if servers else None
+        self._handle: int | None = None
         try:
+            if self.remote is not None:
+                _check_room(path, self.remote)
+            with accepting(kernels, threads):
+                self._handle = _load(path, self.remote, progress)
             self._check_usable()
-        except ModelError:
+        except BaseException:
             self.close()
             raise
         self.vocab = Vocab(self)
@@ -113,6 +125,8 @@ class Model:
                 context.close()
             llama_cpp.llama_model_free(self._handle)
             self._handle = None
+        if self.remote is not None:
+            self.remote.close()
 
     def __enter__(self) -> Model:
         return self
@@ -234,8 +248,21 @@ class Model:
             raise ModelError(f"{name} has no vocabulary, so no text can go in or out of it")
 
 
-def _load(path: Path, progress: Callable[[float], None] | None) -> int | None:
+def _check_room(path: Path, remote: Remote) -> None:
+    size, free = path.stat().st_size, remote.free_memory
+    if size > free:
+        raise RemoteError(
+            f"{path.name} needs about {size / 1e9:,.1f} GB, but the machines that `rpc` names have "
+            f"{free / 1e9:,.1f} GB of memory free: name more of them"
+        )
+
+
+def _load(
+    path: Path, remote: Remote | None, progress: Callable[[float], None] | None
+) -> int | None:
     params = model_params()
+    if remote is not None:
+        remote.take_layers(params)
 
     raised: list[BaseException] = []
 
@@ -255,6 +282,8 @@ def _load(path: Path, progress: Callable[[float], None] | None) -> int | None:
         if handle:
             llama_cpp.llama_model_free(handle)
         raise raised[0]
+    if remote is not None and not handle:
+        remote.check()
     if not handle:
         cause = log.last_error() or "llama.cpp gave no reason"
         raise ModelError(f"cannot load {path}: {cause}")

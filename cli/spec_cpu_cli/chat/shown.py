@@ -26,7 +26,7 @@ def stats(chat: Chat, _argument: str) -> None:
     if not session.stats.cycles:
         raise UsageError("nothing was answered yet")
     print_summary(summary(session.stats, session.why_plain, exact=session.exact))
-    print_details(details(session.stats, session.shape))
+    print_details(details(session.stats, session.shape, session.target.servers))
 
 
 def tokens(chat: Chat, _argument: str) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from spec_cpu.conversations.edit import questions, system_prompt
-from spec_cpu.errors import ContextError, SpecCpuError
+from spec_cpu.errors import ContextError, RemoteError, SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.answer import say, stream_answer
 from spec_cpu_cli.chat.notes import beginning, complain, dim_note, note
@@ -149,9 +149,14 @@ class Chat:
 
     def _reply(self, text: str | None, seed: int | None) -> bool:
         """Answer `text`, or go on with the last answer; was anything said?"""
-        session = self.session
+        session = self._found_again()
+        if session is None:
+            return False
         try:
             said = self._stream(text, seed)
+        except RemoteError as error:
+            complain(error)
+            return self._cut_short()
         except SpecCpuError as error:
             complain(error)
             if isinstance(error, ContextError) and not self.quiet:
@@ -187,6 +192,30 @@ class Chat:
             color=self.answer.color,
             markdown=self.markdown,
         )
+
+    def _found_again(self) -> Session | None:
+        """The session, loaded anew if machines were lost that it needs; None: they still are."""
+        remote = self.session.target.remote
+        try:
+            if remote is not None:
+                remote.check()
+        except RemoteError:
+            try:
+                self.load()
+            except RemoteError as error:
+                complain(error)
+                return None
+        return self.session
+
+    def _cut_short(self) -> bool:
+        """A machine was lost within an answer; is there some of it?"""
+        if not self.session.stats.tokens:
+            return False
+        self.finish = self.session.finish
+        self.keep()
+        if not self.quiet:
+            note("/continue goes on, once it is there again")
+        return True
 
     def _say_how_it_went(self, said: str, finish: Finish) -> None:
         if not said:
