@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from spec_cpu.errors import LogitsError as LogitsError
     from spec_cpu.errors import MemoryFileError as MemoryFileError
     from spec_cpu.errors import ModelError as ModelError
+    from spec_cpu.errors import RemoteError as RemoteError
     from spec_cpu.errors import SpecCpuError as SpecCpuError
     from spec_cpu.errors import UsageError as UsageError
     from spec_cpu.errors import VocabularyMismatchError as VocabularyMismatchError
@@ -83,6 +84,7 @@ __all__ = [
     "Piece",
     "PlainTime",
     "Progress",
+    "RemoteError",
     "Rendered",
     "SamplingParams",
     "Seconds",
@@ -118,6 +120,7 @@ _HOMES = {
         "LogitsError",
         "MemoryFileError",
         "ModelError",
+        "RemoteError",
         "SpecCpuError",
         "UsageError",
         "VocabularyMismatchError",

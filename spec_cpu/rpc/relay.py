@@ -111,7 +111,7 @@ class Relay:
         self._send(header + part)
         while size := size - len(part):
             if not (part := requests.read(min(size, _CHUNK))):
-                raise ConnectionAbortedError(0, "llama.cpp went away")
+                raise ConnectionAbortedError  # by llama.cpp
             self._send(part)
         answer = protocol.stand_in(command, part)
         if answer is not None and self.lost is None:
@@ -130,25 +130,29 @@ class Relay:
 
     def _receive(self, size: int) -> bytes:
         """An answer of `size` bytes. Raises OSError: there is none."""
-        header = self._answers.read(protocol.SIZE.size)
-        if header and header != protocol.SIZE.pack(size):
-            raise ConnectionAbortedError(0, "it answered something else than was asked")
-        answer = self._answers.read(size)
-        if len(answer) < size:
-            raise ConnectionResetError(0, "it closed the connection")
-        return answer
+        header = self._read(protocol.SIZE.size)
+        if header != protocol.SIZE.pack(size):
+            raise OSError(0, "it gave another answer than was asked for")
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        data = self._answers.read(size)
+        if len(data) < size:
+            raise ConnectionResetError
+        return data
 
     def _lose(self, error: OSError) -> None:
-        self.lost = error.strerror or str(error)
+        broken = isinstance(error, ConnectionError)
+        self.lost = "the connection broke" if broken else error.strerror or str(error)
 
 
 def _connect(server: Server) -> socket.socket:
     try:
         connection = socket.create_connection((server.host, server.port), _PATIENCE)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a name may be none
+        why = getattr(error, "strerror", None) or error
         raise RemoteError(
-            f"cannot reach {server} ({error.strerror or error}): is llama.cpp's RPC server "
-            "running there?"
+            f"cannot reach {server} ({why}): is llama.cpp's RPC server running there?"
         ) from None
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
