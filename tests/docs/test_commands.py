@@ -6,16 +6,20 @@ import importlib.util
 import io
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
+from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import pytest
 import tiny_head
 import typer
 from made_up import measured
 from pages import PAGES, ROOT, Block, blocks
 from program import run_program
+from rpc_server import RunningServer
 from spec_cpu_cli.main import app
 
 from spec_cpu.models.catalog import load_catalog
@@ -53,6 +57,9 @@ def installs(words: list[str]) -> None:
     toml = import_module("tomllib" if importlib.util.find_spec("tomllib") else "tomli")
     extras = toml.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert words[1] == "install"
+    if words[-1].startswith("llama-cpp-python"):
+        assert words[-1] == f"llama-cpp-python=={version('llama-cpp-python')}"
+        return
     named = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[-1])
     assert named, words
     assert set((named[1] or "").split(",")) - {""} <= set(extras)
@@ -159,8 +166,25 @@ def run(args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     if any(tuple(args[: len(start)]) == start for start in PARSED):
         parse(args)
         return
+    if "--rpc" in args:
+        run_with_servers(args, monkeypatch)
+        return
     monkeypatch.setattr("sys.stdin", io.StringIO("Why is the sky blue?\n"))
     assert run_program(monkeypatch, *args, *SHORT.get(args[0], [])) == 0, args
+
+
+def run_with_servers(args: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With servers of this machine in place of those named; without any its options are read."""
+    parse(args)
+    if not llama_cpp.llama_supports_rpc():
+        return
+    place = args.index("--rpc") + 1
+    with ExitStack() as stack:
+        servers = [RunningServer() for _ in args[place].split(",")]
+        for server in servers:
+            stack.callback(server.kill)
+        args[place] = ",".join(str(server.address) for server in servers)
+        assert run_program(monkeypatch, *args, *SHORT.get(args[0], [])) == 0, args
 
 
 def parse(args: list[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from running import RunningServer
+from rpc_server import RunningServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_head
-from running import RunningServer, needs_rpc
+from rpc_server import RunningServer, needs_rpc
 
 import spec_cpu
 from spec_cpu.errors import RemoteError
