@@ -140,6 +140,12 @@ def run(
         stop=stops,
         ignore_eos=answer.ignore_eos,
     )
+
+    def keep() -> None:
+        if kept:
+            settings = settings_of(answer, sampling)
+            kept.keep(record(session, choice, settings, session.finish, kept.earlier))
+
     with session:
         if kept:
             kept.resume(session, answer.system)
@@ -153,9 +159,8 @@ def run(
                 color=answer.color,
             )
         except RemoteError:
-            if kept and session.stats.tokens:  # what was said so far
-                settings = settings_of(answer, sampling)
-                kept.keep(record(session, choice, settings, session.finish))
+            if session.stats.tokens:  # what was said so far
+                keep()
             raise
         if as_json:
             print(json.dumps(report.as_json(session, written), ensure_ascii=False))
@@ -165,9 +170,8 @@ def run(
             print_summary(report.summary(session.stats, session.why_plain, exact=session.exact))
             if verbose:
                 print_details(report.details(session.stats, session.shape, session.target.servers))
-        if kept and written:
-            settings = settings_of(answer, sampling)
-            kept.keep(record(session, choice, settings, session.finish, kept.earlier))
+        if written:
+            keep()
         said = len(session.notices)
         session.close()
         if not quiet:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from spec_cpu.errors import RemoteError
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.serve.engine.loading import load_engine
+from spec_cpu.serve.engine.request import Delta, Ended, Event, Failed, Request
 
 pytestmark = [needs_rpc, pytest.mark.slow]
 
@@ -144,3 +147,42 @@ def test_the_program_ends_with_one_line(layered: Path, running: list[RunningServ
     assert program.returncode == 1
     assert error.decode().startswith(f"spec-cpu: the RPC server {running[0].address} was lost (")
     assert error.count(b"\n") == 1
+
+
+class Events:
+    """What an engine tells of one answer, from its thread."""
+
+    def __init__(self) -> None:
+        self._queue: Queue[Event] = Queue()
+
+    def __call__(self, event: Event) -> None:
+        self._queue.put(event)
+
+    def next(self, *kinds: type) -> Event:
+        """The next event of one of these `kinds`."""
+        return next(each for each in iter(self._queue.get, None) if isinstance(each, kinds))
+
+
+def test_an_engine_ends_answers_with_an_error_and_lives_on(
+    layered: Path, running: list[RunningServer]
+) -> None:
+    engine, _ = load_engine(
+        layered, "ngram", threads=1, ctx=512, k=3, slots=2, rpc=addresses(running)
+    )
+    try:
+        request = Request(tokens=[5, 6, 7], max_tokens=400, ignore_eos=True)
+        answers = [Events(), Events()]
+        for answer in answers:
+            engine.submit(request, answer)
+        for answer in answers:
+            assert isinstance(answer.next(Delta, Ended, Failed), Delta)
+        running[1].kill()
+        later = Events()
+        engine.submit(request, later)
+        for answer in (*answers, later):
+            failed = answer.next(Ended, Failed)
+            assert isinstance(failed, Failed)
+            assert isinstance(failed.error, RemoteError)
+            assert str(running[1].address) in str(failed.error)
+    finally:
+        engine.close()

@@ -41,6 +41,7 @@ def load_engine(
     shape: str = defaults.SHAPE,
     lookup: Sequence[Path] = (),
     kernels: str = defaults.KERNELS,
+    rpc: str | Sequence[str] | None = (),
     recalibrate: bool = False,
     slots: int | None = None,
     queue: int = defaults.QUEUE,
@@ -76,6 +77,7 @@ def load_engine(
         lookup=lookup,
         shape="tree",
         draft_ctx=draft_ctx,
+        rpc=rpc,
         progress=progress,
     )
     try:
@@ -113,7 +115,8 @@ def _slots(parts: Parts, ctx: int, asked: int | None) -> int:
         if not 1 <= asked <= most:
             raise UsageError(f"`slots` must be from 1 to {most}, not {asked}")
         return asked
-    free = hardware.available_memory()
+    remote = parts.target.remote
+    free = hardware.available_memory() if remote is None else remote.free_memory
     if free is None:
         return defaults.SLOTS
     return max(1, min(defaults.SLOTS, int(free / 2 / parts.target.kv_bytes(ctx))))
