@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 _ADVANCE = 1.5  # plain steps that may be lost at first
-_MOST_SPARE = 2.5  # plain steps that are saved up for exploring
 _INTEREST = 0.01  # of plain decoding's time, that may be lost
 
 
@@ -49,12 +48,12 @@ class Budget:
         """A cycle brought `tokens` in `seconds`."""
         little = _INTEREST * plain * tokens
         half = little / 2.0 if self.explore else 0.0
-        self.spare = min(self.spare + half, _MOST_SPARE * plain)
+        self.spare += half
         self.ahead = min(self.ahead + plain * tokens - seconds + little - half, 100.0 * plain)
 
-    def explored(self, plain: float, lost: float) -> None:
+    def explored(self, lost: float) -> None:
         """In that cycle something was tried, beside what was expected without which it `lost` so
         much; or gained, if below 0: then it may go on."""
-        moved = max(self.spare - _MOST_SPARE * plain, min(self.spare, lost))
+        moved = min(self.spare, lost)
         self.spare -= moved
         self.ahead += moved

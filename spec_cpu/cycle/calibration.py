@@ -19,8 +19,8 @@ _EDGES = [2.0**n / (1.0 + 2.0**n) for n in range(-7, 5)]  # of the bins: doublin
 _CERTAIN = 0.995  # nothing is surer
 _DRAWN = 0.6  # the chance that a drawn token is accepted, before any was
 _DRAWN_KEPT = 0.95  # of the record of drawn chains, from one token that was tried to the next
-_FIRST = (0.45, 0.1, 0.05)  # the chances of the best tokens after a node, before any pass was made
-# Of those, from one cycle with passes to the next. Were none forgotten, 4 % would be lost where a
+_FIRST = 0.45  # the chance of the best token after a node, before any pass was made
+# Of it, from one cycle with passes to the next. Were none forgotten, 4 % would be lost where a
 # draft stops being right after 2,500 tokens.
 _PASSES_KEPT = 0.9
 
@@ -35,9 +35,13 @@ class Calibration:
 
     Of sources that agree the best chance counts. To take them for independent, or to keep a record
     of their agreeing, brings nothing more: they look at the same text.
+
+    Attributes:
+        passes: what passes of a draft find.
     """
 
     def __init__(self) -> None:
+        self.passes = PassRecord()
         self._bins: dict[tuple[str, int], list[float]] = {}  # expected, accepted
 
     def chance(self, said: Said) -> float:
@@ -97,26 +101,24 @@ class PassRecord:
     """What passes of a draft find after a node.
 
     Attributes:
-        usual: the chances of the best tokens, best first.
+        usual: the chance of the best token. Its siblings are not foreseen: that brings nothing.
     """
 
     def __init__(self) -> None:
-        self.usual = [*_FIRST]
+        self.usual = _FIRST
         self._weight = 1.0
         self._counted = False
 
     @property
     def seen(self) -> float | None:
         """The chance of the best token after a node; None before any pass was made."""
-        return self.usual[0] if self._counted else None
+        return self.usual if self._counted else None
 
-    def count(self, reach: float, chances: Sequence[float]) -> None:
-        """A pass found tokens with such chances after a node that is reached so."""
+    def count(self, reach: float, chance: float) -> None:
+        """The best that a pass found after a node that is reached so has such a chance."""
         self._weight += reach
         self._counted = True
-        best = sorted(chances, reverse=True)[: len(_FIRST)]
-        for i, chance in enumerate(best):
-            self.usual[i] += reach / self._weight * (chance - self.usual[i])
+        self.usual += reach / self._weight * (chance - self.usual)
 
     def fade(self) -> None:
         """A cycle with passes has ended."""
@@ -129,20 +131,14 @@ class PassRecord:
             chances: of the nodes there are.
             layers: how deep the pass sees.
         """
-        found, front = [*chances], []
-        best, *others = self.usual
+        found, best = [*chances], self.usual
         for reach, known in layer:
             if best > known:  # it will be surer of something than of what is known
                 child = reach * known
                 same = (i for i, chance in enumerate(found) if isclose(chance, child))
                 if (at := next(same, None)) is not None:
                     del found[at]
-                new = reach * best
             else:  # or of the same, if that is right
-                new = reach * (1.0 - known) * best
-            front.append(new)
-            found += [new, *(new / best * other for other in others)]
-        for _ in range(1, layers):
-            found += [chance * usual for chance in front for usual in self.usual]
-            front = [chance * best for chance in front]
+                reach *= 1.0 - known
+            found += [reach * best**depth for depth in range(1, layers + 1)]
         return sorted(found, reverse=True)

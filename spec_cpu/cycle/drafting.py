@@ -20,15 +20,14 @@ from spec_cpu.draft.tree import ROOT, Paths, TokenTree
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.sampling.pipeline import Pipeline
 
-_FED = 2  # nodes fed, at most, for each one wanted
-
 
 class Decides(Protocol):
     """What decides how much is drafted. See `Policy`, `Pinned`.
 
-    `begin` once a text; once a cycle `most`, then the questions, then `observe`.
+    `begin` once a text; once a cycle the questions, then `observe`.
 
     Attributes:
+        most: nodes that may be verified in this cycle.
         reason: why nothing is drafted, in a person's words; None while something is.
         hopeless: will it never draft, whatever is accepted?
         floor: the chance below which no node is worth its place in a pass.
@@ -37,7 +36,12 @@ class Decides(Protocol):
 
     calibration: Calibration
     floor: float
-    hopeless: bool
+
+    @property
+    def hopeless(self) -> bool: ...
+
+    @property
+    def most(self) -> int: ...
 
     @property
     def reason(self) -> str | None: ...
@@ -47,13 +51,9 @@ class Decides(Protocol):
 
     def begin(self) -> None: ...
 
-    def most(self, room: int) -> int: ...
-
     def verified(self, chances: Sequence[float]) -> int: ...
 
     def worth_pass(self, chances: Sequence[float], layer: Sequence[Open], layers: int) -> int: ...
-
-    def found(self, reach: float, chances: Sequence[float]) -> None: ...
 
     def draws(self, chances: Sequence[float], room: int) -> int: ...
 
@@ -184,8 +184,8 @@ class Drafting:
         """
         start = perf_counter()
         policy, source = self.policy, self._passes
-        most = policy.most(room) if self.sources else 0
-        if not most:
+        most = min(room, policy.most) if self.sources else 0
+        if most <= 0:
             return Proposal()
         growth = Growth(
             self._lookups, policy.calibration, most, paths, floor=policy.floor, ends=self._ends
@@ -194,7 +194,7 @@ class Drafting:
         proposal, passed = None, False
         if source is not None and not (policy.rests and not growth.chances):
             reader = Reader(pipeline, pipeline.recent(text))
-            able = source.able(reader, _FED * most)
+            able = source.able(reader, most)
             try:
                 if able and not pipeline.params.greedy and _draws(source, self._draws):
                     proposal = self._drawn(source, growth, min(room, able), reader, rng)
@@ -216,6 +216,7 @@ class Drafting:
         Args:
             able: nodes that may be fed beside the text itself.
         """
+        calibration = self.policy.calibration
         fed: set[int] = set()
         paths = Paths(source.paths)
         breadth = 1 if source.shape == "chain" else None
@@ -233,11 +234,8 @@ class Drafting:
                 if node != ROOT:
                     paths.extend(growth.parent(node))
                 growth.add(node, [(source.name, follows[:breadth])])
-                calibrated = [
-                    self.policy.calibration.chance([(source.name, sure)])
-                    for _, sure in follows[:breadth]
-                ]
-                self.policy.found(growth.reach(node), calibrated)
+                best = calibration.chance([(source.name, follows[0][1])]) if follows else 0.0
+                calibration.passes.count(growth.reach(node), best)
             if _looks_up(source):  # this pass has told it of all nodes
                 growth.ask(source)
                 growth.fill()

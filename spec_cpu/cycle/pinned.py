@@ -24,14 +24,11 @@ class Pinned:
 
     def __init__(self, k: int) -> None:
         self.calibration = Calibration()
-        self._k = k
+        self.most = k
         self._brought = 1.0 + _EXPECTED * k  # tokens of a cycle with a chain, lately
 
     def begin(self) -> None:
         """It goes by what is found in the text."""
-
-    def most(self, room: int) -> int:
-        return max(0, min(self._k, room))
 
     def verified(self, chances: Sequence[float]) -> int:
         return len(chances)
@@ -39,11 +36,8 @@ class Pinned:
     def worth_pass(self, chances: Sequence[float], layer: Sequence[Open], layers: int) -> int:
         return len(layer)
 
-    def found(self, reach: float, chances: Sequence[float]) -> None:
-        """It goes by what is found, not by what usually is."""
-
     def draws(self, chances: Sequence[float], room: int) -> int:
-        return min(self._k, room) if 1.0 + sum(chances) <= self._brought else 0
+        return min(self.most, room) if 1.0 + sum(chances) <= self._brought else 0
 
     def worth_another(self, drafted: int, reach: float, sure: float | None) -> bool:
         return True

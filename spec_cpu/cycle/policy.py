@@ -23,14 +23,12 @@ from spec_cpu.costs.acceptance import too_few
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.plan import least_acceptance
 from spec_cpu.cycle.budget import Budget
-from spec_cpu.cycle.calibration import Calibration, ChainRecord, Open, PassRecord
+from spec_cpu.cycle.calibration import Calibration, ChainRecord, Open
 from spec_cpu.cycle.pace import CostsInRun
 
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
 DOUBTFUL = "drafting did not seem to pay while this machine was busy with something else"
 
-_MARGIN = 1.25  # how wrong costs may be that rule drafting out for good
-_GAIN = 0.05  # tokens that passes of a draft must be expected to bring beyond their price
 _KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
 # Plain steps that the record begins with. With 1, where acceptance comes in runs, one node is
 # drafted in place of five or more.
@@ -89,7 +87,6 @@ class Policy:
 
     Attributes:
         calibration: what sources' chances come to.
-        hopeless: will it never draft, whatever is accepted?
         floor: the chance below which no node is worth its place in a pass.
         brought: tokens of the cycles with passes of a draft, and how many plain steps they took;
             without what was expected of look-ups alone, beyond plain steps.
@@ -126,9 +123,7 @@ class Policy:
         self._in_run = CostsInRun(costs)
         self._beside: Beside | None = None
         self._repeatable = repeatable
-        # What was measured beside other work never rules drafting out.
-        self._sure = not costs.disturbed
-        self.hopeless = self._sure and never_pays(costs.at(0), most, margin=_MARGIN)
+        self._disturbed = bool(costs.disturbed)
         plain = costs.passes[0] + costs.row
         self._budget = Budget(plain, (_EXPLORE if explore is None else explore) if passes else 0.0)
         self._tokens, self._seconds = _RECORD, _RECORD * plain
@@ -143,7 +138,6 @@ class Policy:
         self._exploring = False  # what is drafted in this cycle is not expected to pay
         self._correct()
         self._pace()
-        self._found = PassRecord()
         self._chains = ChainRecord()
 
     # -- what there is to know ----------------------------------------------------------------
@@ -151,18 +145,28 @@ class Policy:
     @property
     def reason(self) -> str | None:
         """Why nothing is drafted, in a person's words; None while something is."""
-        if self.hopeless or self._never:
-            return HOPELESS if self._sure else DOUBTFUL
+        if self._never:
+            return DOUBTFUL if self._disturbed else HOPELESS
         if self._idle < _IDLE:
             return None
         if self._passes:
-            return too_few(self._found.seen, self._needed)
+            return too_few(self.calibration.passes.seen, self._needed)
         return "the text does not repeat itself enough"
 
     @cached_property
     def _needed(self) -> float | None:
         """The share of guesses that would have to be accepted for passes of the draft to pay."""
         return least_acceptance(self._costs, self._deepest)
+
+    @property
+    def hopeless(self) -> bool:
+        """Will it never draft, whatever is accepted? Not by costs measured beside other work."""
+        return self._never and not self._disturbed
+
+    @property
+    def most(self) -> int:
+        """Nodes that may be verified in this cycle."""
+        return 0 if self.hopeless else self._affordable(self._asking)
 
     @property
     def _asking(self) -> float:
@@ -179,6 +183,7 @@ class Policy:
     def begin(self) -> None:
         """Another text begins: the sources have read all of it."""
         self._missed = self._nap = 0
+        self._drafting, self._exploring = 0.0, False
 
     def beside(self, others: Beside | None) -> None:
         """Other texts share the passes from now on; None: it is alone."""
@@ -186,13 +191,6 @@ class Policy:
             self._beside = others
             self._correct()
             self._pace()
-
-    def most(self, room: int) -> int:
-        """Nodes that may be verified in this cycle, of up to `room`."""
-        self._drafting, self._exploring = 0.0, False
-        if self.hopeless or (self._never and self._sure):
-            return 0
-        return max(0, min(self._most, room, self._affordable(self._most, self._asking)))
 
     def verified(self, chances: Sequence[float]) -> int:
         """How many nodes to verify of those with such chances, best first."""
@@ -212,15 +210,15 @@ class Policy:
         first = not self._drafting
         width = self._worth_feeding(layer)
         step = self._step(width, first=first)
-        most = self._affordable(self._most, self._drafting + step + self._asking)
+        most = self._affordable(self._drafting + step + self._asking)
         if not most:
             return 0
         ways = self._ways(chances[:most], self._drafting)
-        best = self._found.foreseen(chances, layer[:width], layers)[:most]
+        best = self.calibration.passes.foreseen(chances, layer[:width], layers)[:most]
         values, then = self._values(ways, self._ways(best, self._drafting + step))
         if first:
             self._without = ways[values.index(max(values))]
-        if max(then) > max(values) + _GAIN:
+        if max(then) > max(values):
             self._drafting += step
             return width
         if first and self._budget.explores(step):
@@ -229,10 +227,6 @@ class Policy:
             return width
         self._nap = _NAP if first else 0
         return 0
-
-    def found(self, reach: float, chances: Sequence[float]) -> None:
-        """A pass found tokens with such calibrated chances after a node that is reached so."""
-        self._found.count(reach, chances)
 
     def draws(self, chances: Sequence[float], room: int) -> int:
         """How many tokens to draw, at most, in place of the tree with such chances; 0: take it.
@@ -255,7 +249,7 @@ class Policy:
         self._without = tree[trees.index(max(trees))]
         k = chains.index(max(chains[1:]), 1)
         self._chain_rate = chain[k][0] / chain[k][1]
-        if chains[k] > max(trees) + _GAIN:
+        if chains[k] > max(trees):
             return most
         affordable = self._budget.explores(self._loss(1) + self._drawing(1))
         self._exploring = affordable and max(trees) == trees[0]
@@ -301,10 +295,7 @@ class Policy:
         if self.hopeless:
             return
         n, tokens = outcome.drafted, outcome.tokens
-        costs = self._costs
-        seconds = costs.passes[n] + tokens * costs.row + self._drafting
-        if n != self._n:
-            seconds += self._change(n)
+        seconds = self._cycle(n, tokens) + self._drafting
         if not self._repeatable:
             self._learn_costs(outcome)
             seconds += self._asking
@@ -316,14 +307,15 @@ class Policy:
         expected, took = self._without
         if self._exploring:
             lost = seconds - took - (tokens - expected) * self._plain
-            self._budget.explored(self._plain, lost)
+            self._budget.explored(lost)
         if self._drafting:
             self.brought[0] += tokens - expected + 1.0
             self.brought[1] += (seconds - took) / self._plain + 1.0
-            self._found.fade()
+            self.calibration.passes.fade()
         self._missed = 0 if self._drafting else self._missed + tokens
         self._idle = 0 if n else self._idle + 1
         self._n, self._nap = n, max(0, self._nap - 1)
+        self._drafting, self._exploring = 0.0, False
         self._in_run.move(outcome.depth)
         if self._beside is None and self._costs is not self._in_run.now:
             self._correct()
@@ -385,7 +377,7 @@ class Policy:
         """How many of `layer`, one at least, bring more than feeding them along takes."""
         price = self._rate * (self._costs.draft_read + self._slope)
         return max(
-            1, sum(reach * (1.0 - known) * self._found.usual[0] > price for reach, known in layer)
+            1, sum(reach * (1.0 - known) * self.calibration.passes.usual > price for reach, known in layer)
         )
 
     def _step(self, nodes: int, *, first: bool) -> float:
@@ -397,12 +389,12 @@ class Policy:
     def _drawing(self, k: int) -> float:
         return self._costs.drafting(k) + (self._costs.reading(self._missed) if k else 0.0)
 
-    def _affordable(self, most: int, drafting: float) -> int:
-        """Nodes that may be verified, up to `most`, after so many seconds of drafting."""
+    def _affordable(self, drafting: float) -> int:
+        """Nodes that may be verified after so many seconds of drafting."""
         costs = self._costs
         there_and_back = 2.0 * costs.rebuild + (0.0 if self._n else costs.recovery)
         bearable = self._budget.bears - drafting - there_and_back + costs.passes[0]
-        return min(most, max(0, bisect_right(costs.passes, bearable) - 1))
+        return min(self._most, max(0, bisect_right(costs.passes, bearable) - 1))
 
     def _loss(self, n: int) -> float:
         """Seconds behind plain decoding if all n are rejected, and its width returned to."""
@@ -418,13 +410,7 @@ class Policy:
         return self._costs.passes[n] + self._change(n) / lasts + tokens * self._costs.row
 
 
-def never_pays(costs: Costs, most: int, *, margin: float = 1.0) -> bool:
-    """Would no draft of up to `most` tokens pay even if all were accepted?
-
-    Args:
-        margin: cycles are taken to be so many times as cheap.
-    """
+def never_pays(costs: Costs, most: int) -> bool:
+    """Would no draft of up to `most` tokens pay even if all were accepted?"""
     plain = costs.cycle(0, changed=False)
-    return all(
-        margin * (k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, most + 1)
-    )
+    return all((k + 1) * plain <= costs.cycle(k, changed=False) for k in range(1, most + 1))

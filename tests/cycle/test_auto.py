@@ -14,6 +14,7 @@ from spec_cpu.answer import participants
 from spec_cpu.costs import measure
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.pinned import Pinned
+from spec_cpu.cycle.policy import Outcome
 
 GREEDY = SamplingParams(temperature=0)
 FLAT = Costs(
@@ -167,12 +168,13 @@ def long_gap(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Late(Pinned):
         def __init__(self, *_args: object, **_named: object) -> None:
-            super().__init__(4)
+            super().__init__(0)
             self.waited, self.brought = 0, [0.0, 0.0]
 
-        def most(self, room: int) -> int:
+        def observe(self, outcome: Outcome) -> None:
+            super().observe(outcome)
             self.waited += 1
-            return super().most(room) if self.waited > 100 else 0
+            self.most = 4 if self.waited >= 100 else 0
 
     monkeypatch.setattr(participants, "Policy", Late)
 

@@ -12,6 +12,7 @@ from simulated import (
     CURVES,
     GREEDY,
     NODES,
+    PATHS,
     SAMPLED,
     Chance,
     K,
@@ -28,6 +29,7 @@ from simulated import (
 )
 
 from spec_cpu.costs.costs import Costs
+from spec_cpu.cycle.drafting import Drafting
 from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.policy import HOPELESS, Outcome, Policy
 from spec_cpu.draft.base import Shape
@@ -256,11 +258,18 @@ def test_pinned_is_pinned(k: int, shape: Shape) -> None:
     assert max(run.nodes) <= k
 
 
-def test_room_is_respected() -> None:
-    for room in range(-1, 4):
-        made = policy(costs("flat", 0.02), Passing(never))
-        assert 0 <= made.most(room) <= max(0, room)
-        assert 0 <= made.draws([], max(0, room)) <= max(0, room)
+@pytest.mark.parametrize("shape", ["tree", "chain"])
+@pytest.mark.parametrize("room", range(-1, 4))
+def test_room_is_respected(room: int, shape: Shape) -> None:
+    """Also where more would pay, and where the source is always sure."""
+    source = Passing(always(1.0), SURE, shape=shape)
+    decides = policy(costs("flat", 0.02), source)
+    play(costs("flat", 0.02), [source], 60, decides=decides, pipeline=PIPELINES[shape])
+    assert decides.most > 3
+    source.take([0] * 60)
+    rng = np.random.default_rng(0)
+    made = Drafting([source], decides).propose([0], room, PATHS, PIPELINES[shape], rng)
+    assert len(made.tree) == max(0, room)
 
 
 @pytest.mark.parametrize("shape", ["tree", "chain"])
@@ -294,7 +303,7 @@ def test_the_reason_says_why_it_is_off() -> None:
     steep = Policy(Costs([1.0, 2.6, 4.0], 0.0, 0.0, 0.0, 0.0), most=2, deepest=2, passes=False)
     for made in (linear, steep):
         assert made.reason == HOPELESS
-        assert made.most(99) == 0
+        assert made.most == 0
     assert steep.hopeless
     for source, said in (
         (Passing(wrong, LIE), "too few guesses are accepted"),
@@ -393,7 +402,7 @@ def test_each_proposes_where_it_is_better() -> None:
     true = costs("kernel", 0.1, draft_read=0.02, draft_window=64)
     sources = Looked(in_turn(0.97, 0.0), name="look"), Passing(in_turn(0.0, 0.8), seed=1)
     run = play(true, sources, 2000)
-    at = np.cumsum(run.tokens)
+    at = 1 + np.cumsum([0, *run.tokens[:-1]])  # where cycles begin
     named: dict[tuple[str, bool], int] = {}
     for where, names in zip(at, run.names, strict=True):
         for name in {name for each in names for name in each}:
@@ -420,7 +429,6 @@ def drawing(rebuild: float, c: float = 0.1) -> Policy:
     source = Passing(always(0.9), always(0.9), shape="chain")
     made = policy(costs("kernel", c, rebuild), source)
     play(costs("kernel", c, rebuild), [source], 300, decides=made, pipeline=SAMPLED)
-    made.most(99)
     assert made.draws([], 99)
     assert made.worth_another(0, 1.0, None)
     return made
@@ -463,7 +471,7 @@ def test_looking_up_is_paid_for_like_anything_else(look: float) -> None:
     plain = true.passes[0] + true.row
     taken, n = 0.0, 2000
     for depth in range(n):
-        asked = deciding.most(8) > 0
+        asked = deciding.most > 0
         drafting = look * plain * asked
         taken += plain + drafting
         deciding.observe(Outcome(0, 0, 1, drafting, true.passes[0], depth))

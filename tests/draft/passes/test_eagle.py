@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec_cpu.cycle.pinned import Pinned
+from spec_cpu.cycle.policy import Outcome
 from spec_cpu.draft.base import Shape
 from spec_cpu.draft.passes.eagle import EagleSource
 from spec_cpu.draft.tree import TokenTree
@@ -213,8 +214,9 @@ def test_the_cache_is_that_of_true_features(
     """After any cycles, and after another turn that takes back a part of them."""
 
     class Given(Pinned):
-        def most(self, room: int) -> int:
-            return min(next(wanted), room)
+        def observe(self, outcome: Outcome) -> None:
+            super().observe(outcome)
+            self.most = next(wanted, 0)
 
     wanted = iter(ks)
     tokens = [tiny.BOS, *prompt]
@@ -226,7 +228,7 @@ def test_the_cache_is_that_of_true_features(
             tokens,
             params=SamplingParams(),
             rng=rng,
-            policy=Given(0),
+            policy=Given(next(wanted, 0)),
             max_tokens=200,
         )
         for _ in ks:
