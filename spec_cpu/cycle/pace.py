@@ -8,7 +8,9 @@ from math import exp, log
 
 from spec_cpu.costs.costs import Costs
 
-_PACE, _ERROR = 0.3, 0.15  # of a surprise: that is the machine's pace, and that is a wrong cost
+# Of a surprise: that is the machine's pace, and that is a wrong cost. Were no cost corrected, a
+# draft three times as slow as measured would cost 3 %, passes measured 30 % too dear 10 %.
+_PACE, _ERROR = 0.3, 0.15
 _SURPRISE = 0.2  # of log seconds, at most: another program held the pass up
 _DEEPER = 32  # tokens more or fewer of context, from which on costs are worked out again
 
