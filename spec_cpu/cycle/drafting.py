@@ -234,8 +234,9 @@ class Drafting:
                 if node != ROOT:
                     paths.extend(growth.parent(node))
                 growth.add(node, [(source.name, follows[:breadth])])
-                best = calibration.chance([(source.name, follows[0][1])]) if follows else 0.0
-                calibration.passes.count(growth.reach(node), best)
+                likeliest = [(source.name, follows[0][1])] if follows else []
+                chance = calibration.chance(likeliest) if likeliest else 0.0
+                calibration.passes.count(growth.reach(node), chance)
             if _looks_up(source):  # this pass has told it of all nodes
                 growth.ask(source)
                 growth.fill()
