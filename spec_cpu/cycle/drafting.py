@@ -20,6 +20,8 @@ from spec_cpu.draft.tree import ROOT, Paths, TokenTree
 from spec_cpu.errors import LogitsError, ModelError
 from spec_cpu.sampling.pipeline import Pipeline
 
+_FED = 2  # nodes fed, at most, for each one wanted: with 1 a chain may be better than the tree
+
 
 class Decides(Protocol):
     """What decides how much is drafted. See `Policy`, `Pinned`.
@@ -194,7 +196,7 @@ class Drafting:
         proposal, passed = None, False
         if source is not None and not (policy.rests and not growth.chances):
             reader = Reader(pipeline, pipeline.recent(text))
-            able = source.able(reader, most)
+            able = source.able(reader, _FED * most)
             try:
                 if able and not pipeline.params.greedy and _draws(source, self._draws):
                     proposal = self._drawn(source, growth, min(room, able), reader, rng)
