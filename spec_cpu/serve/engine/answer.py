@@ -136,7 +136,7 @@ class Answer:
             sequence,
             Drafting(
                 self._sources,
-                settings.policy(self._sources, seeded),
+                self._policy(seeded=seeded),
                 ends=vocab.end_tokens,
                 draws=settings.draws and not seeded,
             ),
@@ -148,6 +148,19 @@ class Answer:
         )
         self.stats.prompt_tokens, self.stats.reused_tokens = len(prompt), self._reused
         self.stats.plain.begin(settings.costs if self._sources else None)
+
+    def _policy(self, *, seeded: bool) -> Decides:
+        """What decides how much is drafted. With a seed nothing learnt before has a say in it."""
+        assert self.slot is not None
+        make = self._settings.policy
+        if seeded:
+            return make(self._sources, True)
+        greedy = self.request.sampling.greedy
+        if greedy not in self.slot.policies:
+            self.slot.policies[greedy] = make(self._sources, False)
+        policy = self.slot.policies[greedy]
+        policy.begin()
+        return policy
 
     # -- telling ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from spec_cpu.cycle.drafting import Decides
 from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Saved
 from spec_cpu.llama.sequence import KVSequence
@@ -20,6 +21,8 @@ class Slot:
         busy: is an answer under way in it?
         prompt: what the latest answer in it went on from.
         used: a number that grows each time that one is used.
+        policies: for greedy and for sampled text: what was learnt of how far drafting pays, which
+            says nothing of what was said.
     """
 
     def __init__(self, number: int, sequence: KVSequence, sources: Sequence[Source]) -> None:
@@ -29,6 +32,7 @@ class Slot:
         self.busy = False
         self.prompt: Sequence[int] = ()
         self.used = 0
+        self.policies: dict[bool, Decides] = {}
 
     def clear(self) -> None:
         """Forget all that is known in it."""
