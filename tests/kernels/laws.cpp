@@ -298,7 +298,7 @@ void check_misuse() {
 // ---- attention ---------------------------------------------------------------------------------
 
 struct Attention {
-    int64_t width = lanes() * between(1, 8), heads_of_keys = between(1, 3), group = between(1, 4);
+    int64_t width = 16 * between(1, 8), heads_of_keys = between(1, 3), group = between(1, 4);
     int64_t positions = 16 * between(1, between(0, 1) ? 9 : 40), n = between(1, 12);
     int64_t heads = heads_of_keys * group;
     float scale = 1 / std::sqrt(float(width));

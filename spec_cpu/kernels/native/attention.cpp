@@ -9,10 +9,15 @@ namespace spec_cpu {
 
 namespace {
 
-constexpr int64_t MOST_QUERIES = 64;  // of a tile
-constexpr int64_t ROWS = 32;          // values that are converted together
-constexpr int64_t AHEAD = CHUNK;      // cells that are fetched before they are needed
+constexpr int64_t MOST_QUERIES = 64;      // of a tile
+constexpr int64_t MOST_TOKENS = 128;      // of a pass whose queries' chunks are shared out
+constexpr int64_t TASKS_PER_THREAD = 4;   // so that a thread that was held up does not hold up all
+constexpr int64_t CONVERSION = 4;         // queries whose products take as long as to convert what they are with
+constexpr int64_t ROWS = 32;              // values that are converted together
+constexpr int64_t AHEAD = CHUNK;          // cells that are fetched before they are needed
 constexpr int64_t HALVES_OF_A_LINE = 32;
+constexpr int64_t UNIT = 16;              // of widths and of the number of cells
+constexpr uint16_t MASKED = 0xfc00;       // -infinity
 
 const char * at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
     return static_cast<const char *>(t->data) + i1 * int64_t(t->nb[1]) + i2 * int64_t(t->nb[2]) +
@@ -23,148 +28,180 @@ const uint16_t * halves_at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_
     return reinterpret_cast<const uint16_t *>(at(t, i1, i2, i3));
 }
 
-// Queries of one head of keys, chunk by chunk.
+int64_t heads_of_keys(const ggml_tensor * op) { return op->src[1]->ne[2]; }
+int64_t group_of(const ggml_tensor * op) { return op->src[0]->ne[2] / heads_of_keys(op); }
+
+// Room for `size` items in memory that is kept.
+template <class T> T * room(std::vector<T> & memory, int64_t size) {
+    if (memory.size() < size_t(size)) memory.resize(size_t(size));
+    return memory.data();
+}
+
+// The queries of a tile, chunk by chunk.
 class Tile {
   public:
-    Tile(const Attention & of, int64_t number, AttentionScratch & with) : a(of), scratch(with) {
-        const ggml_tensor *q = a.op->src[0], *mask = a.op->src[3];
-        stream = number / (a.heads * a.tiles_of_a_head);
-        head = number / a.tiles_of_a_head % a.heads;
-        const int64_t begin = number % a.tiles_of_a_head * a.tile;
-        n = std::min(a.tile, a.queries - begin);
-        first = (stream * a.heads + head) * a.queries + begin;
-        const int64_t first_token = begin / a.group;
-        tokens = (begin + n - 1) / a.group - first_token + 1;
-        for (int64_t t = 0; t < tokens; t++) token[t].mask = halves_at(mask, first_token + t, 0, stream % mask->ne[3]);
+    Tile(const ggml_tensor * op, const Cohorts & cohorts, const AttentionTile & tile, AttentionScratch & with)
+        : n(tile.queries), width(op->src[1]->ne[0]), value_width(op->src[2]->ne[0]), k_(op->src[1]), v_(op->src[2]),
+          scratch_(with), cohort_(cohorts.all()[size_t(tile.cohort)]), head_(tile.head) {
+        const ggml_tensor *q = op->src[0], *mask = op->src[3];
+        const int64_t group = group_of(op), stream = cohort_.stream;
+        std::memcpy(&scale_, op->op_params, sizeof scale_);
+        const int64_t first_token = tile.first / group;
+        tokens_ = (tile.first + n - 1) / group - first_token + 1;
+        for (int64_t t = 0; t < tokens_; t++) {
+            const int64_t of_cohort = first_token + t, number = cohort_.tokens[size_t(of_cohort)];
+            const std::vector<int32_t> & ends = cohort_.ends[size_t(of_cohort)];
+            token_[t].mask = halves_at(mask, number, 0, stream);
+            token_[t].plain = cohorts.plain(stream, number);
+            token_[t].seen = cohorts.seen(stream, number);
+            token_[t].ends = ends.data();
+            token_[t].chunks = int64_t(ends.size());
+        }
         for (int64_t i = 0; i < n; i++) {
-            const int64_t t = (begin + i) / a.group, of_head = head * a.group + (begin + i) % a.group;
-            query[i].q = reinterpret_cast<const float *>(at(q, t, of_head, stream));
-            query[i].token = &token[t - first_token];
-            query[i].out = reinterpret_cast<float *>(const_cast<char *>(at(a.op, of_head, t, stream)));
+            const int64_t t = (tile.first + i) / group, of_head = head_ * group + (tile.first + i) % group;
+            const int64_t number = cohort_.tokens[size_t(t)];
+            query_[i].q = reinterpret_cast<const float *>(at(q, number, of_head, stream));
+            query_[i].token = &token_[t - first_token];
+            query_[i].out = reinterpret_cast<float *>(const_cast<char *>(at(op, of_head, number, stream)));
         }
     }
 
-    // `next` is to give chunk `number`.
-    void start(int64_t number) {
-        for (int64_t t = 0; t < tokens; t++) token[t].end = behind(token[t].mask, 0, a.positions, number * CHUNK);
-    }
-
-    // Leaves what comes of each query's next chunk in `chunk`. False: nothing, and nothing will.
-    bool next() {
-        for (int64_t i = 0; i < n; i++) clear(chunk[i], a.value_width);
-        find_cells();
-        if (cells == 0) return false;
-        pick_masks();
+    // Leaves what comes of each query's chunk `number` in `chunk`.
+    void compute(int64_t number) {
+        for (int64_t i = 0; i < n; i++) clear(chunk[i], value_width);
+        find_cells(number);
+        if (cells_ == 0) return;
+        pick_masks(number);
         score_cells();
-        for (int64_t i = 0; i < n; i++) weigh(query[i], padded, chunk[i]);
+        for (int64_t i = 0; i < n; i++) {
+            float * weights = query_[i].weights;
+            std::fill(weights + cells_, weights + padded_, -INFINITY);
+            if (query_[i].token->sees)
+                weigh(weights, padded_, chunk[i]);
+            else
+                std::fill_n(weights, cells_, 0.f);
+        }
         sum_values();
-        return true;
     }
 
-    const Attention & a;
-    AttentionScratch & scratch;
-    int64_t n;
-    int64_t first;  // of its queries, among all of the operation
-    Query query[MOST_QUERIES];
+    float * out(int64_t i) const { return query_[i].out; }
+
+    const int64_t n, width, value_width;
     Partial chunk[MOST_QUERIES];
 
   private:
-    // The cells that any query sees in its next chunk.
-    void find_cells() {
-        int64_t low = a.positions, high = 0;
-        for (int64_t t = 0; t < tokens; t++) {
-            token[t].begin = token[t].end;
-            token[t].end = behind(token[t].mask, token[t].begin, a.positions, CHUNK);
-            low = std::min(low, token[t].begin);
-            high = std::max(high, token[t].end);
+    int64_t begin_of(const Token & token, int64_t chunk) const { return chunk ? token.ends[chunk - 1] : 0; }
+
+    // Where in the cohort's list those cells are that a query sees in its chunk.
+    void find_cells(int64_t chunk) {
+        int64_t end = 0;
+        first_ = int64_t(cohort_.cells.size());
+        for (int64_t t = 0; t < tokens_; t++) {
+            token_[t].sees = chunk < token_[t].chunks;
+            if (!token_[t].sees) continue;
+            first_ = std::min(first_, begin_of(token_[t], chunk));
+            end = std::max<int64_t>(end, token_[t].ends[chunk]);
         }
-        scratch.cells.clear();
-        for (int64_t block = low / CELLS * CELLS; block < high; block += CELLS) {
-            uint32_t bits = 0;
-            for (int64_t t = 0; t < tokens; t++) bits |= shown_in(token[t], block);
-            for (; bits; bits &= bits - 1) scratch.cells.push_back(int32_t(block + __builtin_ctz(bits)));
-        }
-        cells = int64_t(scratch.cells.size());
-        padded = parts(cells, LANES) * LANES;
-        if (cells) scratch.cells.resize(size_t(padded), scratch.cells.back());
+        cells_ = std::max<int64_t>(end - first_, 0);
+        padded_ = parts(cells_, LANES) * LANES;
     }
 
-    static uint32_t shown_in(const Token & token, int64_t block) {
-        const int64_t from = std::clamp<int64_t>(token.begin - block, 0, CELLS);
-        const int64_t to = std::clamp<int64_t>(token.end - block, 0, CELLS);
-        return from < to ? shown(token.mask + block) & ((1u << to) - (1u << from)) : 0;
-    }
-
-    // Each token's mask of these cells; what belongs to another chunk of its own is masked.
-    void pick_masks() {
-        scratch.masks.assign(size_t(tokens * padded), MASKED);
-        const int32_t *begin = scratch.cells.data(), *end = begin + cells;
-        for (int64_t t = 0; t < tokens; t++) {
-            uint16_t * picked = &scratch.masks[size_t(t * padded)];
-            token[t].mask_of_cells = picked;
-            const int32_t * from = std::lower_bound(begin, end, token[t].begin);
-            const int32_t * to = std::lower_bound(from, end, token[t].end);
-            picked += from - begin;
-            if (from < to && to[-1] - *from == to - from - 1)
-                std::memcpy(picked, token[t].mask + *from, size_t(to - from) * sizeof *picked);
-            else
-                for (; from < to; from++) *picked++ = token[t].mask[*from];
+    // Each token's mask of these cells, if it does not simply show all; what belongs to another chunk
+    // of its own is masked.
+    void pick_masks(int64_t chunk) {
+        uint16_t * picked = room(scratch_.masks, tokens_ * padded_);
+        for (int64_t t = 0; t < tokens_; t++, picked += padded_) {
+            Token & token = token_[t];
+            token.mask_of_cells = nullptr;
+            if (!token.sees) continue;
+            const int64_t begin = begin_of(token, chunk), end = token.ends[chunk];
+            if (token.plain && end - begin == cells_ && std::min(token.seen - chunk * CHUNK, CHUNK) == cells_) continue;
+            std::fill_n(picked, padded_, MASKED);
+            for (int64_t i = begin; i < end; i++) picked[i - first_] = token.mask[cohort_.cells[size_t(i)]];
+            token.mask_of_cells = picked;
         }
     }
 
     void score_cells() {
-        scratch.weights.resize(std::max(scratch.weights.size(), size_t(n * padded)));
-        scratch.rows.resize(std::max(scratch.rows.size(), size_t(LANES * a.width)));
-        for (int64_t i = 0; i < n; i++) query[i].weights = &scratch.weights[size_t(i * padded)];
-        for (int64_t block = 0; block < padded; block += LANES) {
-            convert(a.op->src[1], a.width, block, LANES);
+        float * weights = room(scratch_.weights, n * padded_);
+        for (int64_t i = 0; i < n; i++) query_[i].weights = weights + i * padded_;
+        for (int64_t block = 0; block < padded_; block += BLOCK) {
+            const int64_t vectors = std::min(BLOCK, padded_ - block) / LANES;
+            const float * keys = transposed_keys(block, vectors);
             by_groups(n, [&](auto group, int64_t i) {
-                const auto f = a.width == 64 ? score<group, 64> : a.width == 128 ? score<group, 128> : score<group, 0>;
-                f(scratch.rows.data(), a.width, a.scale, query + i, block);
+                constexpr int N = group, V = VECTORS<N>;
+                int64_t v = 0;
+                for (; v + V <= vectors; v += V)
+                    score<N, V>(keys + v * width * LANES, width, scale_, query_ + i, block + v * LANES);
+                for (; v < vectors; v++)
+                    score<N, 1>(keys + v * width * LANES, width, scale_, query_ + i, block + v * LANES);
             });
         }
+    }
+
+    // As floats, of a vector of cells: their first numbers, their second ones, ...
+    const float * transposed_keys(int64_t block, int64_t vectors) {
+        uint16_t * halves = room(scratch_.halves, width * LANES);
+        float * out = room(scratch_.rows, BLOCK * width);
+        for (int64_t v = 0; v < vectors; v++) {
+            for (int64_t lane = 0; lane < LANES; lane += 8) {
+                const uint16_t * keys[8];
+                for (int64_t i = 0; i < 8; i++)
+                    keys[i] = row_of(k_, width, std::min(block + v * LANES + lane + i, cells_ - 1));
+                transpose(keys, width, halves + lane);
+            }
+            float * vector = out + v * width * LANES;
+            for (int64_t x = 0; x < width * LANES; x += LANES) store(vector + x, load_f16(halves + x));
+        }
+        return out;
     }
 
     void sum_values() {
-        scratch.rows.resize(std::max(scratch.rows.size(), size_t(ROWS * a.value_width)));
-        for (int64_t block = 0; block < cells; block += ROWS) {
-            const int64_t count = std::min(ROWS, cells - block);
-            convert(a.op->src[2], a.value_width, block, count);
+        float * rows = room(scratch_.rows, ROWS * value_width);
+        for (int64_t block = 0; block < cells_; block += ROWS) {
+            const int64_t count = std::min(ROWS, cells_ - block);
+            for (int64_t i = 0; i < count; i++) {
+                const uint16_t * halves = row_of(v_, value_width, block + i);
+                for (int64_t x = 0; x < value_width; x += LANES) store(rows + i * value_width + x, load_f16(halves + x));
+            }
             by_groups(n, [&](auto group, int64_t i) {
-                add_values<group>(scratch.rows.data(), a.value_width, count, query + i, block, chunk + i);
+                add_values<group>(rows, value_width, count, query_ + i, block, chunk + i);
             });
         }
     }
 
-    // Rows of keys or values as floats.
-    void convert(const ggml_tensor * from, int64_t width, int64_t first_cell, int64_t count) {
-        float * row = scratch.rows.data();
-        for (int64_t i = 0; i < count; i++, row += width) {
-            const uint16_t * halves = halves_at(from, scratch.cells[size_t(first_cell + i)], head, stream);
-            const char * ahead = reinterpret_cast<const char *>(halves) + AHEAD * int64_t(from->nb[1]);
-            for (int64_t x = 0; x < width; x += HALVES_OF_A_LINE) _mm_prefetch(ahead + 2 * x, _MM_HINT_T1);
-            for (int64_t x = 0; x < width; x += LANES) store(row + x, load_f16(halves + x));
-        }
+    // A key or value of the cells at hand; one that comes later is fetched.
+    const uint16_t * row_of(const ggml_tensor * t, int64_t row_width, int64_t i) const {
+        const int64_t last = int64_t(cohort_.cells.size()) - 1;
+        const uint16_t * ahead = halves_at(t, cohort_.cells[size_t(std::min(first_ + i + AHEAD, last))], head_, cohort_.stream);
+        for (int64_t x = 0; x < row_width; x += HALVES_OF_A_LINE) _mm_prefetch(reinterpret_cast<const char *>(ahead + x), _MM_HINT_T1);
+        return halves_at(t, cohort_.cells[size_t(first_ + i)], head_, cohort_.stream);
     }
 
-    int64_t stream, head, tokens, cells = 0, padded = 0;
-    Token token[MOST_QUERIES];
+    const ggml_tensor *k_, *v_;
+    AttentionScratch & scratch_;
+    const Cohort & cohort_;
+    int64_t head_, tokens_, first_ = 0, cells_ = 0, padded_ = 0;
+    float scale_;
+    Token token_[MOST_QUERIES];
+    Query query_[MOST_QUERIES];
 };
 
 // All chunks of a tile, folded as they come.
-void run_alone(Tile & t) {
-    const int64_t width = t.a.value_width, size = Partial::floats(width);
-    std::vector<float> & memory = t.scratch.partials;
-    memory.resize(std::max(memory.size(), size_t(2 * MOST_QUERIES * size)));
+void run_alone(Tile & t, int64_t chunks, std::vector<float> & memory) {
+    const int64_t width = t.value_width, size = Partial::floats(width);
+    float * partials = room(memory, 2 * t.n * size);
     Partial all[MOST_QUERIES];
     for (int64_t i = 0; i < t.n; i++) {
-        all[i] = Partial(&memory[size_t(2 * i * size)], width);
-        t.chunk[i] = Partial(&memory[size_t((2 * i + 1) * size)], width);
+        all[i] = Partial(partials + 2 * i * size, width);
+        t.chunk[i] = Partial(partials + (2 * i + 1) * size, width);
         clear(all[i], width);
     }
-    while (t.next())
+    for (int64_t c = 0; c < chunks; c++) {
+        t.compute(c);
         for (int64_t i = 0; i < t.n; i++) fold(all[i], t.chunk[i], width);
-    for (int64_t i = 0; i < t.n; i++) finish(all[i], width, t.query[i].out);
+    }
+    for (int64_t i = 0; i < t.n; i++) finish(all[i], width, t.out(i));
 }
 
 }  // namespace
@@ -181,56 +218,76 @@ bool is_attention(const ggml_tensor * op) {
            k->type == GGML_TYPE_F16 && v->type == GGML_TYPE_F16 && mask->type == GGML_TYPE_F16 &&
            q->nb[0] == sizeof(float) && k->nb[0] == 2 && v->nb[0] == 2 && op->nb[0] == sizeof(float) &&
            k->ne[3] == q->ne[3] && v->ne[3] == q->ne[3] && k->ne[2] == v->ne[2] && mask->ne[2] == 1 &&
-           k->ne[1] % CELLS == 0 && k->ne[0] % LANES == 0 && v->ne[0] % LANES == 0;
+           mask->ne[1] == q->ne[1] && mask->ne[3] == k->ne[3] &&
+           k->ne[1] % UNIT == 0 && k->ne[0] % UNIT == 0 && v->ne[0] % UNIT == 0;
 }
 
-Attention::Attention(const ggml_tensor * of, int threads) : op(of) {
-    const ggml_tensor *q = op->src[0], *k = op->src[1];
-    streams = k->ne[3];
-    heads = k->ne[2];
-    group = q->ne[2] / heads;
-    queries = group * q->ne[1];
-    positions = k->ne[1];
-    width = k->ne[0];
-    value_width = op->src[2]->ne[0];
-    std::memcpy(&scale, op->op_params, sizeof scale);
-    chunks = parts(positions, CHUNK);
-    share_out(threads > 1 ? 4 * threads : 1);
+void Attention::reserve(const ggml_tensor * op) { cohorts_.reserve(op->src[3]); }
+
+bool Attention::look(const ggml_tensor * op, int thread, int threads) {
+    cohorts_.look(op->src[3], thread, threads);
+    if (looking_.fetch_add(1, std::memory_order_acq_rel) + 1 < threads) return false;
+    looking_.store(0, std::memory_order_relaxed);
+    return true;
 }
 
-// Into `wanted` tasks or more: large tiles, each read once, if their chunks can be shared out.
-void Attention::share_out(int64_t wanted) {
-    const auto tiles_of = [&](int64_t size) { return streams * heads * parts(queries, size); };
-    tile = parts(queries, parts(queries, MOST_QUERIES));
-    const int64_t runs_of_one = queries <= MOST_QUERIES ? parts(chunks, 2) : 1;
-    while (tile > 1 && tiles_of(tile) * runs_of_one < wanted) tile = parts(tile, 2);
-    tiles_of_a_head = parts(queries, tile);
-    const int64_t most_runs = queries <= MOST_QUERIES ? chunks : 1;
-    run_length = parts(chunks, std::clamp<int64_t>(parts(wanted, tiles()), 1, most_runs));
-    runs = parts(chunks, run_length);
+void Attention::share_out(const ggml_tensor * op, int threads) {
+    cohorts_.form(op->src[3], std::max<int64_t>(1, MOST_QUERIES / group_of(op)));
+    cut_into_tiles(op, threads);
 }
 
-size_t Attention::partials() const {
-    return runs == 1 ? 0 : size_t(streams * heads * queries * chunks * Partial::floats(value_width));
-}
-
-void Attention::run(int64_t task, AttentionScratch & scratch, float * partials, std::atomic<int> * done) const {
-    const int64_t number = task / runs, first_chunk = task % runs * run_length;
-    Tile t(*this, number, scratch);
-    t.start(first_chunk);
-    if (runs == 1) return run_alone(t);
-    const int64_t size = Partial::floats(value_width);
-    const auto shared = [&](int64_t i, int64_t chunk) { return partials + ((t.first + i) * chunks + chunk) * size; };
-    for (int64_t c = first_chunk; c < std::min(first_chunk + run_length, chunks); c++) {
-        for (int64_t i = 0; i < t.n; i++) t.chunk[i] = Partial(shared(i, c), value_width);
-        t.next();
+// Into tasks of much the same size, a few for each thread: large tiles, each read once, if their chunks
+// can be shared out.
+void Attention::cut_into_tiles(const ggml_tensor * op, int threads) {
+    const int64_t heads = heads_of_keys(op), group = group_of(op), value_width = op->src[2]->ne[0];
+    const bool few_tokens = op->src[0]->ne[1] * op->src[0]->ne[3] <= MOST_TOKENS;
+    const auto work = [](int64_t queries, const Cohort & of) { return (queries + CONVERSION) * int64_t(of.cells.size()); };
+    int64_t all = 0, partials = 0;
+    for (const Cohort & each : cohorts_.all()) all += heads * work(int64_t(each.tokens.size()) * group, each);
+    const int64_t share = threads > 1 ? parts(all, TASKS_PER_THREAD * threads) : all;
+    tiles_.clear();
+    tasks_ = 0;
+    for (size_t c = 0; c < cohorts_.all().size(); c++) {
+        const Cohort & cohort = cohorts_.all()[c];
+        const int64_t queries = int64_t(cohort.tokens.size()) * group, chunks = std::max<int64_t>(cohort.chunks(), 1);
+        const int64_t most_runs = few_tokens ? chunks : 1;
+        const int64_t wanted = std::max<int64_t>(1, parts(work(queries, cohort), std::max<int64_t>(share, 1)));
+        const int64_t cuts = std::min(queries, std::max(parts(queries, MOST_QUERIES), parts(wanted, most_runs)));
+        const int64_t run_length = parts(chunks, std::clamp<int64_t>(parts(wanted, cuts), 1, most_runs));
+        for (int64_t head = 0; head < heads; head++)
+            for (int64_t cut = 0; cut < cuts; cut++) {
+                const int64_t first = queries * cut / cuts, n = queries * (cut + 1) / cuts - first;
+                const int64_t tasks = parts(chunks, run_length);
+                tiles_.push_back({int64_t(c), head, first, n, chunks, run_length, tasks_, tasks, size_t(partials)});
+                tasks_ += tasks;
+                if (tasks > 1) partials += n * chunks * Partial::floats(value_width);
+            }
     }
-    if (done[number].fetch_add(1, std::memory_order_acq_rel) + 1 < runs) return;
-    done[number].store(0, std::memory_order_relaxed);
+    room(partials_, partials);
+    if (done_.size() < tiles_.size()) done_ = std::vector<std::atomic<int>>(tiles_.size());
+}
+
+void Attention::run(const ggml_tensor * op, int64_t task, AttentionScratch & scratch) {
+    const auto behind = std::upper_bound(
+        tiles_.begin(), tiles_.end(), task, [](int64_t number, const AttentionTile & each) { return number < each.first_task; });
+    const AttentionTile & tile = behind[-1];
+    Tile t(op, cohorts_, tile, scratch);
+    if (tile.tasks == 1) return run_alone(t, tile.chunks, scratch.partials);
+    const int64_t width = t.value_width, size = Partial::floats(width);
+    const auto shared = [&](int64_t i, int64_t chunk) {
+        return Partial(&partials_[tile.partials + size_t((i * tile.chunks + chunk) * size)], width);
+    };
+    const int64_t first_chunk = (task - tile.first_task) * tile.run_length;
+    for (int64_t c = first_chunk; c < std::min(first_chunk + tile.run_length, tile.chunks); c++) {
+        for (int64_t i = 0; i < t.n; i++) t.chunk[i] = shared(i, c);
+        t.compute(c);
+    }
+    std::atomic<int> & done = done_[size_t(&tile - tiles_.data())];
+    if (done.fetch_add(1, std::memory_order_acq_rel) + 1 < tile.tasks) return;
+    done.store(0, std::memory_order_relaxed);
     for (int64_t i = 0; i < t.n; i++) {
-        for (int64_t c = 1; c < chunks; c++)
-            fold(Partial(shared(i, 0), value_width), Partial(shared(i, c), value_width), value_width);
-        finish(Partial(shared(i, 0), value_width), value_width, t.query[i].out);
+        for (int64_t c = 1; c < tile.chunks; c++) fold(shared(i, 0), shared(i, c), width);
+        finish(shared(i, 0), width, t.out(i));
     }
 }
 

@@ -5,6 +5,9 @@
 // is shared out. What a query sees is cut into chunks of so many cells *that it sees*; a chunk is
 // summed from its first cell to its last, and chunks are folded together in order. So a query's
 // chunks can be computed by several threads (Dao et al., 2023, Flash-Decoding).
+//
+// Keys and values are read once for all queries of a tile, so its tokens see much the same cells. In a
+// pass over many conversations they are those of one: see `cohorts.h`.
 #pragma once
 
 #include <atomic>
@@ -12,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cohorts.h"
 #include "ggml.h"
 
 namespace spec_cpu {
@@ -22,43 +26,40 @@ bool is_attention(const ggml_tensor * op);
 
 // What a thread works with.
 struct AttentionScratch {
-    std::vector<int32_t> cells;
-    std::vector<uint16_t> masks;
+    std::vector<uint16_t> masks, halves;
     std::vector<float> weights, rows, partials;
 };
 
-// How one operation is shared out. A task is a tile of the queries of one head of keys, whose keys
-// and values are read once for all of them, and a run of the tile's chunks.
+// Queries of one head of keys, of the tokens of one cohort. A task is a run of their chunks.
+struct AttentionTile {
+    int64_t cohort, head;
+    int64_t first, queries;  // of the cohort's, token by token
+    int64_t chunks, run_length;
+    int64_t first_task, tasks;
+    size_t partials;  // where the results of its chunks begin, if there are several tasks
+};
+
+// One operation at a time, by several threads. For each: one calls `reserve`, then all call `look`. The
+// one to whom it says true calls `share_out`. After that all may call `run`, for different tasks.
 class Attention {
   public:
-    Attention(const ggml_tensor * op, int threads);
+    void reserve(const ggml_tensor * op);
+    bool look(const ggml_tensor * op, int thread, int threads);
+    void share_out(const ggml_tensor * op, int threads);
+    int64_t tasks() const { return tasks_; }
+    void run(const ggml_tensor * op, int64_t task, AttentionScratch & scratch);
 
-    int64_t tasks() const { return tiles() * runs; }
-    int64_t tiles() const { return streams * heads * tiles_of_a_head; }
-
-    // Floats that the tasks of a tile leave for the last of them.
-    size_t partials() const;
-
-    // Computes one task; tasks may run at once. `done` counts the tasks of each tile: 0 before the
-    // first and behind the last.
-    void run(int64_t task, AttentionScratch & scratch, float * partials, std::atomic<int> * done) const;
-
-    const ggml_tensor * op;
-    int64_t streams;    // sequences with a cache of their own each
-    int64_t heads;      // of keys and values
-    int64_t group;      // heads of queries for each of them
-    int64_t queries;    // that attend to a head of keys: those of its group, token by token
-    int64_t positions;  // cells
-    int64_t width, value_width;
-    float scale;
-    int64_t tile;       // queries in a tile, at most
-    int64_t tiles_of_a_head;
-    int64_t chunks;     // of a query, at most
-    int64_t run_length; // chunks in a task, at most
-    int64_t runs;       // tasks of a tile
+    const Cohorts & cohorts() const { return cohorts_; }
 
   private:
-    void share_out(int64_t wanted);
+    void cut_into_tiles(const ggml_tensor * op, int threads);
+
+    Cohorts cohorts_;
+    std::atomic<int> looking_{0};
+    std::vector<AttentionTile> tiles_;
+    std::vector<std::atomic<int>> done_;  // tasks of each tile
+    std::vector<float> partials_;
+    int64_t tasks_ = 0;
 };
 
 }  // namespace spec_cpu

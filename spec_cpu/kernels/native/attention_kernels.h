@@ -7,51 +7,39 @@
 #include <cstring>
 #include <type_traits>
 
+#include "cohorts.h"
 #include "simd.h"
 
 namespace spec_cpu {
 
-constexpr int64_t CHUNK = 128;       // cells that a query sees, summed apart
-constexpr int64_t CELLS = 16;        // whose masks are looked at together
-constexpr int TOGETHER = 6;          // queries multiplied together
-constexpr uint16_t MASKED = 0xfc00;  // -infinity
+constexpr int TOGETHER = 6;  // queries multiplied together
+constexpr float LOG2_E = 1.44269504f;
 
-// KEYS that N queries are multiplied with together, and the vectors of a value (STRIP): as many sums as
-// there are registers for, lest they wait for themselves.
-template <int N> constexpr int KEYS = LANES == 16 ? (N <= 2 ? 8 : 4) : (N == 1 ? 8 : N <= 3 ? 4 : 2);
-template <int N> constexpr int STRIP = LANES == 16 ? (N == 1 ? 8 : 4) : KEYS<N>;
+// VECTORS of cells that N queries are multiplied with together: as many sums as there are registers for,
+// lest they wait for themselves. And vectors of a value.
+template <int N> constexpr int VECTORS = N <= 3 ? 4 : 2;
+template <int N> constexpr int STRIP = LANES == 16 ? (N == 1 ? 8 : 4) : (N == 1 ? 8 : N <= 3 ? 4 : 2);
+constexpr int64_t BLOCK = 4 * LANES;  // cells whose keys are transposed together
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 inline Ints to_ints(Floats a) { return _mm512_cvtps_epi32(a); }
 inline Ints plus(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints bits_of(Floats a) { return _mm512_castps_si512(a); }
+inline Floats of_bits(Ints a) { return _mm512_castsi512_ps(a); }
+inline Ints to_exponent(Ints a) { return _mm512_slli_epi32(a, 23); }
+inline Floats zero_if_below(Floats x, Floats a, Floats b) {
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ), x);
+}
 #else
 inline Ints to_ints(Floats a) { return _mm256_cvtps_epi32(a); }
 inline Ints plus(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+inline Ints bits_of(Floats a) { return _mm256_castps_si256(a); }
+inline Floats of_bits(Ints a) { return _mm256_castsi256_ps(a); }
+inline Ints to_exponent(Ints a) { return _mm256_slli_epi32(a, 23); }
+inline Floats zero_if_below(Floats x, Floats a, Floats b) {
+    return _mm256_and_ps(x, _mm256_cmp_ps(a, b, _CMP_NLT_UQ));
+}
 #endif
-
-// Bits of CELLS cells that a mask shows.
-inline uint32_t shown(const uint16_t * mask) {
-    const __m256i m = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(mask));
-    const __m256i masked = _mm256_cmpeq_epi16(m, _mm256_set1_epi16(int16_t(MASKED)));
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(masked), _mm256_extracti128_si256(masked, 1));
-    return uint32_t(_mm_movemask_epi8(bytes)) ^ 0xffff;
-}
-
-// The cell behind the next `count` that the mask shows, from `cell` on; `positions` if there are fewer.
-inline int64_t behind(const uint16_t * mask, int64_t cell, int64_t positions, int64_t count) {
-    while (cell < positions && count > 0) {
-        const int64_t block = cell / CELLS * CELLS;
-        uint32_t bits = shown(mask + block) >> (cell - block) << (cell - block);
-        const int64_t in_block = __builtin_popcount(bits);
-        if (in_block >= count) {
-            for (; count > 1; count--) bits &= bits - 1;
-            return block + __builtin_ctz(bits) + 1;
-        }
-        count -= in_block;
-        cell = block + CELLS;
-    }
-    return cell;
-}
 
 inline int64_t parts(int64_t all, int64_t size) { return (all + size - 1) / size; }
 
@@ -67,10 +55,16 @@ struct Partial {
     static int64_t floats(int64_t value_width) { return value_width + LANES; }  // stays aligned
 };
 
-// e^x for x up to 0; 0 where it cannot matter beside 1. Products with what is smaller may be denormal,
-// and those take a processor a hundred times as long. NaN stays.
+// 2^x for x up to 0, to 3 units in the last place; 0 where it cannot matter beside 1. Products with
+// what is smaller may be denormal, and those take a processor a hundred times as long. NaN stays.
 inline Floats weight(Floats x) {
-    return larger(zero_floats(), add(exponential(x), every_float(-1e-28f)));
+    // Beside it there is room for whole numbers alone: they are what is left in the lowest bits.
+    const Floats whole = every_float(0x1.8p23f);
+    const Floats n = add(x, whole);
+    const Floats r = minus(x, minus(n, whole));
+    Floats p = every_float(0x1.5bba14p-10f);  // 2^r on [-1/2, 1/2]; fitted to the least relative error
+    for (const float c : {0x1.3cea88p-7f, 0x1.c6b752p-5f, 0x1.ebf9bcp-3f, 0x1.62e42ap-1f, 1.f}) p = fma(p, r, every_float(c));
+    return zero_if_below(of_bits(plus(bits_of(p), to_exponent(bits_of(n)))), x, every_float(-93));
 }
 
 inline void clear(const Partial & p, int64_t value_width) {
@@ -100,77 +94,113 @@ inline void finish(const Partial & all, int64_t value_width, float * out) {
 }
 
 struct Token {
-    const uint16_t * mask;
-    int64_t begin = 0, end = 0;               // the cells of its chunk lie in here
-    const uint16_t * mask_of_cells = nullptr; // its mask of the tile's cells, in their order
+    const uint16_t * mask;                     // of all cells
+    bool plain;                                // it adds nothing to the logits that it shows
+    const int32_t * ends;                      // behind each of its chunks, in the tile's list of cells
+    int64_t chunks;
+    int64_t seen;                              // cells that it sees
+    const uint16_t * mask_of_cells = nullptr;  // of those at hand; none: all are shown, as they are
+    bool sees = false;                         // any of the cells at hand
 };
 
 struct Query {
     const float * q;
     const Token * token;
-    float * weights;  // of the tile's cells; their logits at first
+    float * weights;  // of the cells at hand; their logits at first
     float * out;
 };
 
-// The logits of a block of cells, for N queries. WIDTH: a head's, where it is known beforehand, or 0.
-template <int N, int WIDTH>
-void score(const float * keys, int64_t any_width, float scale, const Query * queries, int64_t block) {
-    const int64_t width = WIDTH ? WIDTH : any_width;
-    Floats partial[N][LANES];
-    for (int p = 0; p < LANES; p += KEYS<N>) {
-        const float * key = keys + p * width;
-        Floats sums[N][KEYS<N>];
-#pragma GCC unroll 6
-        for (int i = 0; i < N; i++)
+// Keys of 8 cells, `width` halves each, to `out`: their first halves, their second ones, ... A row of
+// `out` has LANES cells.
+inline void transpose(const uint16_t * const * keys, int64_t width, uint16_t * out) {
+    const auto store_both = [](uint16_t * low, uint16_t * high, __m256i x) {
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(low), _mm256_castsi256_si128(x));
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(high), _mm256_extracti128_si256(x, 1));
+    };
+    for (int64_t x = 0; x < width; x += 16) {
+        __m256i a[8], b[8];
 #pragma GCC unroll 8
-            for (int r = 0; r < KEYS<N>; r++) sums[i][r] = zero_floats();
-#pragma GCC unroll 8
-        for (int64_t x = 0; x < width; x += LANES) {
-            Floats of_keys[KEYS<N>];
-#pragma GCC unroll 8
-            for (int r = 0; r < KEYS<N>; r++) of_keys[r] = load_floats(key + r * width + x);
-#pragma GCC unroll 6
-            for (int i = 0; i < N; i++) {
-                const Floats of_query = load_floats(queries[i].q + x);
-#pragma GCC unroll 8
-                for (int r = 0; r < KEYS<N>; r++) sums[i][r] = fma(of_keys[r], of_query, sums[i][r]);
-            }
+        for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(keys[i] + x));
+#pragma GCC unroll 4
+        for (int i = 0; i < 8; i += 2) {
+            b[i] = _mm256_unpacklo_epi16(a[i], a[i + 1]);
+            b[i + 1] = _mm256_unpackhi_epi16(a[i], a[i + 1]);
         }
-#pragma GCC unroll 6
-        for (int i = 0; i < N; i++)
-#pragma GCC unroll 8
-            for (int r = 0; r < KEYS<N>; r++) partial[i][p + r] = sums[i][r];
-    }
-    for (int i = 0; i < N; i++) {
-        const Floats mask = load_f16(queries[i].token->mask_of_cells + block);
-        store(queries[i].weights + block, fma(sums_of(partial[i]), every_float(scale), mask));
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            const int first = i / 2 * 4 + i % 2;
+            a[2 * i] = _mm256_unpacklo_epi32(b[first], b[first + 2]);
+            a[2 * i + 1] = _mm256_unpackhi_epi32(b[first], b[first + 2]);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            uint16_t * row = out + (x + 2 * i) * LANES;
+            store_both(row, row + 8 * LANES, _mm256_unpacklo_epi64(a[i], a[i + 4]));
+            store_both(row + LANES, row + 9 * LANES, _mm256_unpackhi_epi64(a[i], a[i + 4]));
+        }
     }
 }
 
-// From logits to weights; 0 where the mask is -infinity. Where between them there are zeros must not
-// change their sum: in integers it is exact.
-inline void weigh(const Query & query, int64_t cells, const Partial & chunk) {
+// The logits, in powers of 2, of V vectors of cells, for N queries. A sum goes from the first product to
+// the last.
+template <int N, int V>
+void score(const float * keys, int64_t width, float scale, const Query * queries, int64_t first_cell) {
+    Floats sums[N][V];
+#pragma GCC unroll 6
+    for (int i = 0; i < N; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) sums[i][v] = zero_floats();
+    const float * q[N];
+#pragma GCC unroll 6
+    for (int i = 0; i < N; i++) q[i] = queries[i].q;
+#pragma GCC unroll 2
+    for (int64_t x = 0; x < width; x++) {
+        Floats of_keys[V];
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) of_keys[v] = load_floats(keys + (v * width + x) * LANES);
+#pragma GCC unroll 6
+        for (int i = 0; i < N; i++) {
+            const Floats of_query = every_float(q[i][x]);
+#pragma GCC unroll 4
+            for (int v = 0; v < V; v++) sums[i][v] = fma(of_keys[v], of_query, sums[i][v]);
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        const uint16_t * mask = queries[i].token->mask_of_cells;
+        float * logits = queries[i].weights + first_cell;
+        for (int v = 0; v < V; v++) {
+            Floats logit = mul(sums[i][v], every_float(scale * LOG2_E));
+            if (mask) {
+                const Floats masks = load_f16(mask + first_cell + v * LANES);
+                logit = fma(masks, every_float(LOG2_E), zero_unless_above(logit, masks, every_float(-INFINITY)));
+            }
+            store(logits + v * LANES, logit);
+        }
+    }
+}
+
+// From logits to weights. Where between them there are zeros must not change their sum: in integers it
+// is exact.
+inline void weigh(float * weights, int64_t cells, const Partial & chunk) {
     constexpr float UNIT = float(1 << 23);  // CHUNK times as much fits into 32 bits
-    const uint16_t * mask = query.token->mask_of_cells;
     Floats largest = every_float(-INFINITY);
-    for (int64_t p = 0; p < cells; p += LANES) largest = larger(load_floats(query.weights + p), largest);
+    for (int64_t p = 0; p < cells; p += LANES) largest = larger(load_floats(weights + p), largest);
     float lanes[LANES];
     store(lanes, largest);
     *chunk.largest = *std::max_element(lanes, lanes + LANES);
     Floats sum = zero_floats();
     Ints exact = zero_ints();
     for (int64_t p = 0; p < cells; p += LANES) {
-        const Floats e = weight(add(load_floats(query.weights + p), every_float(-*chunk.largest)));
-        const Floats weights = zero_unless_above(e, load_f16(mask + p), every_float(-INFINITY));
-        store(query.weights + p, weights);
-        sum = add(sum, weights);
-        exact = plus(exact, to_ints(mul(weights, every_float(UNIT))));
+        const Floats e = weight(minus(load_floats(weights + p), every_float(*chunk.largest)));
+        store(weights + p, e);
+        sum = add(sum, e);
+        exact = plus(exact, to_ints(mul(e, every_float(UNIT))));
     }
     int32_t units[LANES];
     std::memcpy(units, &exact, sizeof units);
     int64_t all = 0;
     for (const int32_t unit : units) all += unit;
-    *chunk.sum = sum_of(sum);  // 0 where nothing is seen; NaN where a weight is
+    *chunk.sum = sum_of(sum);  // NaN where a weight is
     if (*chunk.sum > 0) *chunk.sum = float(double(all) / double(UNIT));
 }
 

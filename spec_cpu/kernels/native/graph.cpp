@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "attention.h"
 #include "ggml-backend.h"
 #include "rows.h"
 #include "threads.h"
@@ -38,7 +37,7 @@ void Runner::plan(ggml_cgraph * graph) {
     const ggml_tensor * ready = nullptr;  // whose activations are, and how
     bool ready_quantized = false;
     bool alone = true;                    // since the last wait one thread did all there was
-    size_t bytes = 0, partials = 0, tiles = 0;
+    size_t bytes = 0;
     for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
         ggml_tensor * op = ggml_graph_node(graph, i);
         if (op->op == GGML_OP_MUL_MAT) {
@@ -52,9 +51,7 @@ void Runner::plan(ggml_cgraph * graph) {
             ready_quantized = quantized;
             alone = false;
         } else if (op->op == GGML_OP_FLASH_ATTN_EXT) {
-            const Attention attention(op, threads_);
-            partials = std::max(partials, attention.partials());
-            tiles = std::max(tiles, size_t(attention.tiles()));
+            attention_.reserve(op);
             steps_.emplace_back(op, false, !steps_.empty());
             ready = nullptr;
             alone = false;
@@ -66,8 +63,6 @@ void Runner::plan(ggml_cgraph * graph) {
         }
     }
     if (activations_.size() < bytes) activations_.resize(bytes);
-    if (partials_.size() < partials) partials_.resize(partials);
-    if (tiles_done_.size() < tiles) tiles_done_ = std::vector<std::atomic<int>>(tiles);
 }
 
 void Runner::run(ggml_cgraph * graph) {
@@ -87,7 +82,7 @@ void Runner::run_thread(int thread) {
                 }
                 multiply(step);
                 break;
-            case GGML_OP_FLASH_ATTN_EXT: attend_all(step); break;
+            case GGML_OP_FLASH_ATTN_EXT: attend(step, thread); break;
             default: run_rows(step.op, thread);
         }
     }
@@ -123,13 +118,15 @@ void Runner::multiply(Step & step) {
     }
 }
 
-void Runner::attend_all(Step & step) {
+void Runner::attend(Step & step, int thread) {
     thread_local AttentionScratch scratch;
-    const Attention attention(step.op, threads_);
+    const int threads = omp_get_num_threads();
+    if (attention_.look(step.op, thread, threads)) attention_.share_out(step.op, threads);
+    GOMP_barrier();
     for (;;) {
         const int64_t task = step.next_chunk.fetch_add(1, std::memory_order_relaxed);
-        if (task >= attention.tasks()) return;
-        attention.run(task, scratch, partials_.data(), tiles_done_.data());
+        if (task >= attention_.tasks()) return;
+        attention_.run(step.op, task, scratch);
     }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention.h"
 #include "ggml.h"
 #include "matmul.h"
 
@@ -35,13 +36,12 @@ class Runner {
     void run_rows(const ggml_tensor * op, int thread) const;
     void prepare(const ggml_tensor * op, int thread);
     void multiply(Step & step);
-    void attend_all(Step & step);
+    void attend(Step & step, int thread);
 
     int threads_ = 1;
     std::vector<Step> steps_;
     std::vector<uint8_t> activations_;
-    std::vector<float> partials_;
-    std::vector<std::atomic<int>> tiles_done_;
+    Attention attention_;
 };
 
 }  // namespace spec_cpu

@@ -44,6 +44,7 @@ inline Floats zero_floats() { return _mm512_setzero_ps(); }
 inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats minus(Floats a, Floats b) { return _mm512_sub_ps(a, b); }
 inline Floats divided(Floats a, Floats b) { return _mm512_div_ps(a, b); }
 inline Floats larger(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 inline Floats smaller(Floats a, Floats b) { return _mm512_min_ps(a, b); }
@@ -55,21 +56,6 @@ inline Floats zero_unless_above(Floats x, Floats a, Floats b) {
 }
 inline Floats load_floats(const float * p) { return _mm512_loadu_ps(p); }
 inline void store(float * p, Floats a) { _mm512_storeu_ps(p, a); }
-
-// Lane i of the result is the sum of all lanes of rows[i].
-inline Floats sums_of(const Floats * rows) {
-    Floats quads[4];
-    for (int i = 0; i < 4; i++) {
-        const Floats * r = rows + 4 * i;
-        const __m512d ab = _mm512_castps_pd(add(_mm512_unpacklo_ps(r[0], r[1]), _mm512_unpackhi_ps(r[0], r[1])));
-        const __m512d cd = _mm512_castps_pd(add(_mm512_unpacklo_ps(r[2], r[3]), _mm512_unpackhi_ps(r[2], r[3])));
-        quads[i] = add(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)), _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
-    }
-    const auto folded = [](Floats a, Floats b) {
-        return add(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
-    };
-    return folded(folded(quads[0], quads[1]), folded(quads[2], quads[3]));
-}
 
 #else
 
@@ -104,6 +90,7 @@ inline Floats zero_floats() { return _mm256_setzero_ps(); }
 inline Floats mul(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+inline Floats minus(Floats a, Floats b) { return _mm256_sub_ps(a, b); }
 inline Floats divided(Floats a, Floats b) { return _mm256_div_ps(a, b); }
 inline Floats larger(Floats a, Floats b) { return _mm256_max_ps(a, b); }
 inline Floats smaller(Floats a, Floats b) { return _mm256_min_ps(a, b); }
@@ -120,18 +107,6 @@ inline Floats zero_unless_above(Floats x, Floats a, Floats b) {
 }
 inline Floats load_floats(const float * p) { return _mm256_loadu_ps(p); }
 inline void store(float * p, Floats a) { _mm256_storeu_ps(p, a); }
-
-// Lane i of the result is the sum of all lanes of rows[i].
-inline Floats sums_of(const Floats * rows) {
-    Floats quads[2];
-    for (int i = 0; i < 2; i++) {
-        const Floats * r = rows + 4 * i;
-        const __m256d ab = _mm256_castps_pd(add(_mm256_unpacklo_ps(r[0], r[1]), _mm256_unpackhi_ps(r[0], r[1])));
-        const __m256d cd = _mm256_castps_pd(add(_mm256_unpacklo_ps(r[2], r[3]), _mm256_unpackhi_ps(r[2], r[3])));
-        quads[i] = add(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)), _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
-    }
-    return add(_mm256_permute2f128_ps(quads[0], quads[1], 0x20), _mm256_permute2f128_ps(quads[0], quads[1], 0x31));
-}
 
 #endif
 
