@@ -13,9 +13,9 @@ constexpr int64_t MOST_QUERIES = 64;      // of a tile
 constexpr int64_t MOST_TOKENS = 128;      // of a pass whose queries' chunks are shared out
 constexpr int64_t TASKS_PER_THREAD = 4;   // so that a thread that was held up does not hold up all
 constexpr int64_t CONVERSION = 4;         // queries whose products take as long as to convert what they are with
-constexpr int64_t ROWS = 32;              // values that are converted together
-constexpr int64_t AHEAD = CHUNK;          // cells that are fetched before they are needed
-constexpr int64_t HALVES_OF_A_LINE = 32;
+constexpr int64_t FLOATS = 4096;          // of values that are converted together: they stay at hand
+constexpr int64_t LINE = 64;               // bytes
+constexpr int64_t MOST_FETCHED = 16 * LINE;  // at once: a processor that waits for more waits with all it does
 constexpr int64_t UNIT = 16;              // of widths and of the number of cells
 constexpr uint16_t MASKED = 0xfc00;       // -infinity
 
@@ -37,12 +37,39 @@ template <class T> T * room(std::vector<T> & memory, int64_t size) {
     return memory.data();
 }
 
+// Keys or values of one head, of the cells of a list.
+class Rows {
+  public:
+    Rows(const ggml_tensor * t, int64_t head, const Cohort & cohort)
+        : first_(at(t, 0, head, cohort.stream)), stride_(int64_t(t->nb[1])), bytes_(2 * t->ne[0]), cells_(cohort.cells) {}
+
+    const uint16_t * operator[](int64_t i) const { return reinterpret_cast<const uint16_t *>(row(i)); }
+
+    // Fetches a few of these rows from memory that were not fetched before; false: there are none.
+    bool fetch(int64_t begin, int64_t end) {
+        end = std::min(end, int64_t(cells_.size()));
+        fetched_ = std::max(fetched_, begin);
+        if (fetched_ >= end) return false;
+        for (int64_t bytes = 0; bytes < MOST_FETCHED && fetched_ < end; bytes += bytes_, fetched_++)
+            for (int64_t x = 0; x < bytes_; x += LINE) _mm_prefetch(row(fetched_) + x, _MM_HINT_T1);
+        return true;
+    }
+
+  private:
+    const char * row(int64_t i) const { return first_ + cells_[size_t(i)] * stride_; }
+
+    const char * first_;
+    int64_t stride_, bytes_, fetched_ = 0;
+    const std::vector<int32_t> & cells_;
+};
+
 // The queries of a tile, chunk by chunk.
 class Tile {
   public:
     Tile(const ggml_tensor * op, const Cohorts & cohorts, const AttentionTile & tile, AttentionScratch & with)
-        : n(tile.queries), width(op->src[1]->ne[0]), value_width(op->src[2]->ne[0]), k_(op->src[1]), v_(op->src[2]),
-          scratch_(with), cohort_(cohorts.all()[size_t(tile.cohort)]), head_(tile.head) {
+        : n(tile.queries), width(op->src[1]->ne[0]), value_width(op->src[2]->ne[0]), scratch_(with),
+          cohort_(cohorts.all()[size_t(tile.cohort)]), keys_(op->src[1], tile.head, cohort_),
+          values_(op->src[2], tile.head, cohort_) {
         const ggml_tensor *q = op->src[0], *mask = op->src[3];
         const int64_t group = group_of(op), stream = cohort_.stream;
         std::memcpy(&scale_, op->op_params, sizeof scale_);
@@ -58,7 +85,7 @@ class Tile {
             token_[t].chunks = int64_t(ends.size());
         }
         for (int64_t i = 0; i < n; i++) {
-            const int64_t t = (tile.first + i) / group, of_head = head_ * group + (tile.first + i) % group;
+            const int64_t t = (tile.first + i) / group, of_head = tile.head * group + (tile.first + i) % group;
             const int64_t number = cohort_.tokens[size_t(t)];
             query_[i].q = reinterpret_cast<const float *>(at(q, number, of_head, stream));
             query_[i].token = &token_[t - first_token];
@@ -126,62 +153,70 @@ class Tile {
         float * weights = room(scratch_.weights, n * padded_);
         for (int64_t i = 0; i < n; i++) query_[i].weights = weights + i * padded_;
         for (int64_t block = 0; block < padded_; block += BLOCK) {
-            const int64_t vectors = std::min(BLOCK, padded_ - block) / LANES;
-            const float * keys = transposed_keys(block, vectors);
-            by_groups(n, [&](auto group, int64_t i) {
-                constexpr int N = group, V = VECTORS<N>;
-                int64_t v = 0;
-                for (; v + V <= vectors; v += V)
-                    score<N, V>(keys + v * width * LANES, width, scale_, query_ + i, block + v * LANES);
-                for (; v < vectors; v++)
-                    score<N, 1>(keys + v * width * LANES, width, scale_, query_ + i, block + v * LANES);
-            });
+            const int64_t cells = std::min(BLOCK, padded_ - block);
+            transpose_keys(block, cells);
+            if (n <= TOGETHER)
+                score_block(scratch_.halves.data(), block, cells);
+            else
+                score_block(as_floats(scratch_.halves.data(), cells * width), block, cells);
         }
     }
 
-    // As floats, of a vector of cells: their first numbers, their second ones, ...
-    const float * transposed_keys(int64_t block, int64_t vectors) {
-        uint16_t * halves = room(scratch_.halves, width * LANES);
-        float * out = room(scratch_.rows, BLOCK * width);
-        for (int64_t v = 0; v < vectors; v++) {
-            for (int64_t lane = 0; lane < LANES; lane += 8) {
-                const uint16_t * keys[8];
-                for (int64_t i = 0; i < 8; i++)
-                    keys[i] = row_of(k_, width, std::min(block + v * LANES + lane + i, cells_ - 1));
-                transpose(keys, width, halves + lane);
-            }
-            float * vector = out + v * width * LANES;
-            for (int64_t x = 0; x < width * LANES; x += LANES) store(vector + x, load_f16(halves + x));
+    // The keys of a vector of cells: their first numbers, their second ones, ...
+    void transpose_keys(int64_t block, int64_t cells) {
+        uint16_t * out = room(scratch_.halves, BLOCK * width);
+        for (int64_t cell = 0; cell < cells; cell += 8) {
+            const uint16_t * keys[8];
+            for (int64_t i = 0; i < 8; i++) keys[i] = keys_[first_ + std::min(block + cell + i, cells_ - 1)];
+            fetch();
+            transpose(keys, width, out + cell / LANES * LANES * width + cell % LANES);
         }
+    }
+
+    const float * as_floats(const uint16_t * halves, int64_t count) {
+        float * out = room(scratch_.rows, count);
+        for (int64_t x = 0; x < count; x += LANES) store(out + x, load_f16(halves + x));
         return out;
     }
 
+    template <class Number> void score_block(const Number * keys, int64_t block, int64_t cells) {
+        by_groups(n, [&](auto group, int64_t i) {
+            constexpr int N = group, V = VECTORS<N>;
+            int64_t cell = 0;
+            for (; cell + V * LANES <= cells; cell += V * LANES) {
+                fetch();
+                score<N, V>(keys + cell * width, width, scale_, query_ + i, block + cell);
+            }
+            for (; cell < cells; cell += LANES) score<N, 1>(keys + cell * width, width, scale_, query_ + i, block + cell);
+        });
+    }
+
     void sum_values() {
-        float * rows = room(scratch_.rows, ROWS * value_width);
-        for (int64_t block = 0; block < cells_; block += ROWS) {
-            const int64_t count = std::min(ROWS, cells_ - block);
+        const int64_t rows = std::max<int64_t>(1, FLOATS / value_width);
+        float * values = room(scratch_.rows, rows * value_width);
+        for (int64_t block = 0; block < cells_; block += rows) {
+            const int64_t count = std::min(rows, cells_ - block);
             for (int64_t i = 0; i < count; i++) {
-                const uint16_t * halves = row_of(v_, value_width, block + i);
-                for (int64_t x = 0; x < value_width; x += LANES) store(rows + i * value_width + x, load_f16(halves + x));
+                const uint16_t * halves = values_[first_ + block + i];
+                if (i % 8 == 0) fetch();
+                for (int64_t x = 0; x < value_width; x += LANES) store(values + i * value_width + x, load_f16(halves + x));
             }
             by_groups(n, [&](auto group, int64_t i) {
-                add_values<group>(rows, value_width, count, query_ + i, block, chunk + i);
+                add_values<group>(values, value_width, count, query_ + i, block, chunk + i, [&] { fetch(); });
             });
         }
     }
 
-    // A key or value of the cells at hand; one that comes later is fetched.
-    const uint16_t * row_of(const ggml_tensor * t, int64_t row_width, int64_t i) const {
-        const int64_t last = int64_t(cohort_.cells.size()) - 1;
-        const uint16_t * ahead = halves_at(t, cohort_.cells[size_t(std::min(first_ + i + AHEAD, last))], head_, cohort_.stream);
-        for (int64_t x = 0; x < row_width; x += HALVES_OF_A_LINE) _mm_prefetch(reinterpret_cast<const char *>(ahead + x), _MM_HINT_T1);
-        return halves_at(t, cohort_.cells[size_t(first_ + i)], head_, cohort_.stream);
+    // Called again and again between computations: fetches what comes next.
+    void fetch() {
+        const int64_t next = first_ + cells_, behind = next + cells_;
+        values_.fetch(first_, next) || keys_.fetch(next, behind) || values_.fetch(next, behind);
     }
 
-    const ggml_tensor *k_, *v_;
     AttentionScratch & scratch_;
     const Cohort & cohort_;
-    int64_t head_, tokens_, first_ = 0, cells_ = 0, padded_ = 0;
+    Rows keys_, values_;
+    int64_t tokens_, first_ = 0, cells_ = 0, padded_ = 0;
     float scale_;
     Token token_[MOST_QUERIES];
     Query query_[MOST_QUERIES];

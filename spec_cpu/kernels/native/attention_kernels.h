@@ -93,6 +93,9 @@ inline void finish(const Partial & all, int64_t value_width, float * out) {
     for (int64_t i = 0; i < value_width; i += LANES) store(out + i, mul(load_floats(all.values + i), scale));
 }
 
+inline Floats load(const float * p) { return load_floats(p); }
+inline Floats load(const uint16_t * p) { return load_f16(p); }
+
 struct Token {
     const uint16_t * mask;                     // of all cells
     bool plain;                                // it adds nothing to the logits that it shows
@@ -143,8 +146,8 @@ inline void transpose(const uint16_t * const * keys, int64_t width, uint16_t * o
 
 // The logits, in powers of 2, of V vectors of cells, for N queries. A sum goes from the first product to
 // the last.
-template <int N, int V>
-void score(const float * keys, int64_t width, float scale, const Query * queries, int64_t first_cell) {
+template <int N, int V, class Number>
+void score(const Number * keys, int64_t width, float scale, const Query * queries, int64_t first_cell) {
     Floats sums[N][V];
 #pragma GCC unroll 6
     for (int i = 0; i < N; i++)
@@ -157,7 +160,7 @@ void score(const float * keys, int64_t width, float scale, const Query * queries
     for (int64_t x = 0; x < width; x++) {
         Floats of_keys[V];
 #pragma GCC unroll 4
-        for (int v = 0; v < V; v++) of_keys[v] = load_floats(keys + (v * width + x) * LANES);
+        for (int v = 0; v < V; v++) of_keys[v] = load(keys + (v * width + x) * LANES);
 #pragma GCC unroll 6
         for (int i = 0; i < N; i++) {
             const Floats of_query = every_float(q[i][x]);
@@ -230,13 +233,15 @@ void add_strip(
         for (int v = 0; v < VECTORS; v++) store(sums[i] + v * LANES, acc[i][v]);
 }
 
-template <int N>
+// Calls `meanwhile` now and then.
+template <int N, class Meanwhile>
 void add_values(
     const float * values, int64_t width, int64_t count, const Query * queries, int64_t first_cell,
-    const Partial * chunks) {
+    const Partial * chunks, const Meanwhile & meanwhile) {
     float * sums[N];
     int64_t x = 0;
     const auto add = [&](auto strip, int64_t step) {
+        meanwhile();
         for (int i = 0; i < N; i++) sums[i] = chunks[i].values + x;
         strip(values + x, width, count, queries, first_cell, sums);
         x += step;
