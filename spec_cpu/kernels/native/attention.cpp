@@ -175,7 +175,7 @@ class Tile {
 
     const float * as_floats(const uint16_t * halves, int64_t count) {
         float * out = room(scratch_.rows, count);
-        for (int64_t x = 0; x < count; x += LANES) store(out + x, load_f16(halves + x));
+        convert(halves, count, out);
         return out;
     }
 
@@ -197,9 +197,8 @@ class Tile {
         for (int64_t block = 0; block < cells_; block += rows) {
             const int64_t count = std::min(rows, cells_ - block);
             for (int64_t i = 0; i < count; i++) {
-                const uint16_t * halves = values_[first_ + block + i];
                 if (i % 8 == 0) fetch();
-                for (int64_t x = 0; x < value_width; x += LANES) store(values + i * value_width + x, load_f16(halves + x));
+                convert(values_[first_ + block + i], value_width, values + i * value_width);
             }
             by_groups(n, [&](auto group, int64_t i) {
                 add_values<group>(values, value_width, count, query_ + i, block, chunk + i, [&] { fetch(); });

@@ -113,6 +113,10 @@ struct Query {
     float * out;
 };
 
+inline void convert(const uint16_t * halves, int64_t count, float * out) {
+    for (int64_t x = 0; x < count; x += LANES) store(out + x, load_f16(halves + x));
+}
+
 // Keys of 8 cells, `width` halves each, to `out`: their first halves, their second ones, ... A row of
 // `out` has LANES cells.
 inline void transpose(const uint16_t * const * keys, int64_t width, uint16_t * out) {
