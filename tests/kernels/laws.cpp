@@ -360,6 +360,28 @@ struct Attention {
         }
     }
 
+    // The masks of conversations whose cells lie mixed: some have a beginning in common, some cells
+    // are nobody's, and of its own last cells a token sees those up to its own.
+    void mix_conversations() {
+        const int64_t conversations = between(1, 5), in_common = between(0, 3);
+        std::vector<int64_t> of_token, tokens(size_t(conversations), 0);
+        for (int64_t j = 0; j < n; j++) of_token.push_back(between(0, conversations - 1));
+        for (int64_t j = 0; j < n; j++) tokens[size_t(of_token[size_t(j)])]++;
+        std::vector<int64_t> owner;
+        for (int64_t p = 0; p < positions; p++) owner.push_back(between(0, 3) < in_common ? -2 : between(-1, conversations - 1));
+        for (int64_t j = n - 1; j >= 0; j--) {
+            const int64_t mine = of_token[size_t(j)];
+            int64_t hidden = tokens[size_t(mine)] - 1;
+            for (int64_t k = 0; k < j; k++) hidden -= of_token[size_t(k)] == mine;
+            for (int64_t p = positions - 1; p >= 0; p--) {
+                const bool shown = owner[size_t(p)] == -2 || (owner[size_t(p)] == mine && hidden-- <= 0);
+                mask[size_t(j * positions + p)] = shown ? 0 : -INFINITY;
+            }
+        }
+        k = normal(int64_t(k.size()));  // no NaN that somebody sees
+        v = normal(int64_t(v.size()));
+    }
+
     float & key(std::vector<float> & t, int64_t i, int64_t p) {
         return t[size_t((i / width * positions + p) * width + i % width)];
     }
@@ -436,8 +458,7 @@ struct Attention {
     }
 };
 
-void check_attention() {
-    const Attention a;
+void check_attention(const Attention & a) {
     const std::vector<float> y = a.run(0, a.n, 1);
     for (int64_t j = 0; j < a.n; j++) {
         for (int64_t h = 0; h < a.heads; h++) {
@@ -462,6 +483,13 @@ void check_attention() {
             broken("a stream depends on the others", GGML_TYPE_F16, a.width, a.positions, a.n);
         begin += alone.size();
     }
+}
+
+void check_attention() {
+    Attention a;
+    check_attention(a);
+    a.mix_conversations();
+    check_attention(a);
 }
 
 }  // namespace
