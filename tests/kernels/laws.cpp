@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "cohorts.h"
 #include "ggml_abi.h"
 #include "matmul.h"
 #include "rows.h"
@@ -485,11 +486,55 @@ void check_attention(const Attention & a) {
     }
 }
 
+// Tokens of a cohort see much the same cells, and it lists those that one of them sees.
+void check_cohorts(const Attention & a) {
+    const auto shows = [&](int64_t token, int64_t cell) { return a.mask[size_t(token * a.positions + cell)] == 0; };
+    const auto law = [&](const char * name, bool holds) {
+        if (!holds) broken(name, GGML_TYPE_F16, a.width, a.positions, a.n);
+    };
+    Graph g;
+    ggml_tensor * mask = ggml_new_tensor_2d(g.context, GGML_TYPE_F16, a.positions, a.n);
+    std::vector<ggml_fp16_t> halves(a.mask.size());
+    ggml_fp32_to_fp16_row(a.mask.data(), halves.data(), int64_t(halves.size()));
+    g.place(mask, GGML_BACKEND_BUFFER_USAGE_COMPUTE, halves.data());
+    Cohorts cohorts;
+    const int64_t most = between(1, 16);
+    cohorts.reserve(mask);
+    for (int share = 0; share < 3; share++) cohorts.look(mask, share, 3);
+    law("new cohorts are known", cohorts.form(mask, most));
+    std::vector<int> found(size_t(a.n), 0);
+    for (const Cohort & each : cohorts.all()) {
+        int64_t seen = 0, tokens = int64_t(each.tokens.size());
+        law("a cohort is too large", tokens <= most);
+        for (const int64_t token : each.tokens) {
+            found[size_t(token)]++;
+            seen += cohorts.seen(0, token);
+            bool shared = tokens == 1;
+            for (const int64_t other : each.tokens)
+                for (int64_t p = 0; p < a.positions && other != token && !shared; p++) shared = shows(token, p) && shows(other, p);
+            law("a cohort mixes tokens that share no cell", shared);
+        }
+        size_t listed = 0;
+        for (int64_t p = 0; p < a.positions; p++) {
+            bool any = false;
+            for (const int64_t token : each.tokens) any |= shows(token, p);
+            if (any) law("a cell is not listed", listed < each.cells.size() && each.cells[listed++] == p);
+        }
+        law("a cell is listed that nobody sees", listed == each.cells.size());
+        law("a cohort idles", tokens * int64_t(listed) <= seen + seen / 8 + tokens * 16);
+    }
+    law("a token is in no cohort, or in two", std::count(found.begin(), found.end(), 1) == a.n);
+    for (int share = 0; share < 2; share++) cohorts.look(mask, share, 2);
+    law("known cohorts are formed again", !cohorts.form(mask, most));
+}
+
 void check_attention() {
     Attention a;
     check_attention(a);
+    check_cohorts(a);
     a.mix_conversations();
     check_attention(a);
+    check_cohorts(a);
 }
 
 }  // namespace

@@ -10,6 +10,9 @@
 
 namespace spec_cpu {
 
+// Visible from outside, as `matmul.h` has it.
+#pragma GCC visibility push(default)
+
 constexpr int64_t CHUNK = 128;  // cells that a token sees, taken together
 
 struct Cohort {
@@ -61,5 +64,7 @@ class Cohorts {
     std::vector<Cohort> all_;
     std::vector<Union> unions_;
 };
+
+#pragma GCC visibility pop
 
 }  // namespace spec_cpu
