@@ -10,7 +10,7 @@
 
 namespace spec_cpu {
 
-// Visible from outside, as `matmul.h` has it.
+// Visible from outside, for the laws.
 #pragma GCC visibility push(default)
 
 constexpr int64_t CHUNK = 128;  // cells that a token sees, taken together
