@@ -43,6 +43,8 @@ class Company:
             plain = self._costs.passes[self._last(len(texts))] + len(texts) * self._costs.row
             self._tokens, self._seconds = _RECORD * len(texts), _RECORD * plain
         for text in texts:
+            # A pass over as many rows of as many sequences as the last one needs no new graph.
+            text.paths = None if alone else 1
             policy = text.drafting.policy
             if isinstance(policy, Policy):
                 policy.beside(None if alone else self._left(text, len(texts)))
@@ -66,11 +68,16 @@ class Company:
         others = min(max(self._width - rows, size - 1), len(passes) - 1)
         share = passes[self._last(size)] / size - passes[others]
         own = [share + seconds for seconds in passes[others:]]
+        own[1:] = [seconds + self._leaving(size) for seconds in own[1:]]
         own += [own[-1]] * (len(passes) - len(own))
         return Beside(
             replace(costs, passes=own, deepens=(), rebuild=0.0, recovery=0.0),
             self._tokens / self._seconds,
         )
+
+    def _leaving(self, plain: int) -> float:
+        """Seconds of leaving the width of a plain pass, if that was the last, and of the return."""
+        return 2.0 * self._costs.rebuild if self._width <= plain else 0.0
 
     def share(self, texts: Sequence[Text], proposals: Sequence[Proposal]) -> None:
         """Cut the trees of all texts to the nodes that are worth verifying. See `decode.Share`."""
@@ -82,19 +89,24 @@ class Company:
             [(-chance, i) for chance in proposal.chances] for i, proposal in enumerate(proposals)
         ]
         best = [*merge(*found)]
-        n = self._worth(len(texts) + drawn, [-chance for chance, _ in best])
+        n = self._worth(len(texts), drawn, [-chance for chance, _ in best])
         for i, proposal in enumerate(proposals):
             proposal.cut(sum(whose == i for _, whose in best[:n]))
 
-    def _worth(self, rows: int, chances: Sequence[float]) -> int:
-        """How many nodes to verify of those with such chances, best first, beside `rows`."""
+    def _worth(self, plain: int, drawn: int, chances: Sequence[float]) -> int:
+        """How many nodes to verify of those with such chances, best first.
+
+        Args:
+            plain: rows without any draft. `drawn`: that were drawn beside.
+        """
         costs, rate = self._costs, self._tokens / self._seconds
-        room = len(costs.passes) - rows
-        values = [
-            tokens - rate * (costs.passes[width - 1] + (width != self._width) * costs.rebuild)
-            for width, tokens in enumerate(accumulate(chances[:room], initial=0.0), rows)
-            if width <= len(costs.passes)
-        ]
+        values = []
+        for width, tokens in enumerate(accumulate(chances, initial=0.0), plain + drawn):
+            if width > len(costs.passes):
+                break
+            changes = costs.rebuild if width not in (plain, self._width) else 0.0
+            leaves = self._leaving(plain) if width > plain else 0.0
+            values.append(tokens - rate * (costs.passes[width - 1] + (leaves or changes)))
         return values.index(max(values)) if values else 0
 
     def observe(self, texts: Sequence[Text], cycles: Sequence[Cycle]) -> None:

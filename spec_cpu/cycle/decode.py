@@ -80,6 +80,7 @@ class Text:
         end: the most tokens that it may have, those that it began with among them.
         logprobs: how many of the likeliest tokens to name at each position; None: none, and no
             log probabilities.
+        paths: of its drafts, at most; None: as many as `target` has sequences for.
     """
 
     tokens: list[int]
@@ -90,6 +91,7 @@ class Text:
     rng: np.random.Generator
     end: int
     logprobs: int | None = None
+    paths: int | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -163,7 +165,7 @@ class Verified:
 def propose(text: Text) -> Draft:
     """What may follow `text`: a chain that was drawn, or nodes of which a tree is cut."""
     start = perf_counter()
-    paths = text.target.paths
+    paths = text.target.paths if text.paths is None else text.paths
     proposal = text.drafting.find(text.tokens, text.room, paths, text.pipeline, text.rng)
     return Draft(proposal, perf_counter() - start)
 
