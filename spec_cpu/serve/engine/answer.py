@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,12 +27,15 @@ from spec_cpu.serve.engine.request import (
     Deliver,
     Delta,
     Ended,
+    Event,
     Failed,
     Reading,
     Request,
     Token,
 )
 from spec_cpu.serve.engine.slots import Slot
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class Answer:
             for source in self._sources:  # their share of the work is spread, too
                 if source.sequence is not None and not source.by_features:
                     source.begin(prompt[: len(sequence) + 1])
-        self._deliver(Reading(len(sequence), end))
+        self._tell(Reading(len(sequence), end))
         return len(sequence) - before
 
     def _begin_text(self, sequence: KVSequence) -> None:
@@ -164,16 +168,17 @@ class Answer:
 
     # -- telling ------------------------------------------------------------------------------
 
-    def take(self, cycle: Cycle) -> None:
-        """A cycle of its text is done: tell what it brought."""
+    def take(self, cycle: Cycle) -> int:
+        """A cycle of its text is done: tell what it brought, and return how many tokens."""
         assert self._steps is not None
         step = self._steps.step(cycle)
         self.stats.add(cycle, len(step.tokens))
-        self._deliver(
+        self._tell(
             Delta(step.pieces, self._tokens(step), drafted=cycle.drafted, accepted=cycle.accepted)
         )
         if step.finish:
             self._end(Ended(step.finish, *self._counted))
+        return len(step.tokens)
 
     def cancel(self) -> None:
         """Nobody is interested any more: it ends within a cycle."""
@@ -195,7 +200,15 @@ class Answer:
         self.over = True
         if self.slot is not None:
             self.slot.busy = False
-        self._deliver(event)
+        self._tell(event)
+
+    def _tell(self, event: Event) -> None:
+        """Whoever listens may fail: that ends this answer, and nothing else."""
+        try:
+            self._deliver(event)
+        except Exception:
+            _LOG.exception("what listens to answer %d failed", self.number)
+            self.cancel()
 
     def _tokens(self, step: Step) -> list[Token]:
         cycle = step.cycle

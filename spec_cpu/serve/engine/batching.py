@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Sequence
 from itertools import count
 from threading import Condition, Thread
 from time import monotonic, perf_counter
 
-import numpy as np
-
+from spec_cpu.arguments import check_seed, one_of
 from spec_cpu.cycle.company import Company
 from spec_cpu.cycle.decode import Cycle, Text, cycle
+from spec_cpu.cycle.verify import RULES
 from spec_cpu.errors import ContextError, SpecCpuError, UsageError
-from spec_cpu.llama.context import Context, Rows
+from spec_cpu.llama.context import Rows
 from spec_cpu.llama.model import Model
 from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.parts import Parts
 from spec_cpu.serve.engine.answer import Answer, Settings
 from spec_cpu.serve.engine.cells import Cells
 from spec_cpu.serve.engine.counters import Counters
+from spec_cpu.serve.engine.embedding import Embedding, sequence_for_embeddings
 from spec_cpu.serve.engine.engine import Handle, QueueFullError, State
 from spec_cpu.serve.engine.pace import ReadingPace
 from spec_cpu.serve.engine.request import Deliver, Request
 from spec_cpu.serve.engine.slots import Slots
 
 _LOG = logging.getLogger(__name__)
-_HIDDEN_ROWS = 64  # in a pass for embeddings: llama.cpp works out the logits of each
 _CLOSED = "the server is stopping: it takes no more requests"
 
 
@@ -65,7 +64,7 @@ class BatchingEngine:
         self._changed = Condition()
         self._waiting: deque[Answer] = deque()
         self._active: list[Answer] = []
-        self._jobs: deque[tuple[Callable[[], Rows], Future[Rows]]] = deque()
+        self._embeddings: deque[Embedding] = deque()
         self._deadline: float | None = None  # once it is closed
         self._numbers = count(1)
         self._turn = 0
@@ -88,7 +87,7 @@ class BatchingEngine:
         with self._changed:
             if self._deadline is not None:
                 raise UsageError(_CLOSED)
-            if len(self._waiting) >= self._queue + len(self._slots) - len(self._active):
+            if len(self._waiting) >= self._queue + len(self._slots) - len(self._under_way):
                 raise QueueFullError(self._counters.seconds_until_room(len(self._waiting)))
             answer = Answer(next(self._numbers), request, deliver, self._settings)
             self._waiting.append(answer)
@@ -96,11 +95,21 @@ class BatchingEngine:
         return _Taken(self, answer)
 
     def _check(self, request: Request) -> None:
+        n_vocab = self.model.vocab.n
         if not request.tokens:
             raise UsageError("the prompt has no tokens in this model's vocabulary")
+        for tokens in (request.tokens, *request.references):
+            _check_ids(tokens, n_vocab)
         if request.max_tokens is not None and request.max_tokens < 1:
             raise UsageError(f"`max_tokens` must be at least 1, not {request.max_tokens}")
-        request.sampling.check_tokens(self.model.vocab.n, self.model.path.name)
+        if request.logprobs is not None and not 0 <= request.logprobs <= n_vocab:
+            raise UsageError(
+                f"`logprobs` must be from 0 to {n_vocab:,}, the tokens of this model, "
+                f"not {request.logprobs}"
+            )
+        check_seed(request.seed)
+        one_of("rule", request.rule, RULES)
+        request.sampling.check_tokens(n_vocab, self.model.path.name)
         if len(request.tokens) >= self._settings.ctx:
             raise ContextError(
                 f"the prompt has {len(request.tokens):,} tokens, but a conversation holds "
@@ -125,19 +134,20 @@ class BatchingEngine:
             raise ContextError(
                 f"the text has {len(tokens):,} tokens, but a context holds {self._settings.ctx:,}"
             )
-        future: Future[Rows] = Future()
+        _check_ids(tokens, self.model.vocab.n)
+        wanted = Embedding(tokens)
         with self._changed:
             if self._deadline is not None:
                 raise UsageError(_CLOSED)
-            self._jobs.append((lambda: self._mean_of_hidden(tokens), future))
+            self._embeddings.append(wanted)
             self._changed.notify_all()
-        return future.result()
+        return wanted.future.result()
 
     @property
     def state(self) -> State:
         """What it is doing just now."""
         with self._changed:
-            return self._counters.state(len(self._active), len(self._waiting))
+            return self._counters.state(len(self._under_way), len(self._waiting))
 
     def close(self, grace: float = 0.0) -> None:
         """Take no more requests, end what is under way after `grace` seconds at most, free all.
@@ -150,31 +160,38 @@ class BatchingEngine:
             self._changed.notify_all()
         self._thread.join()
 
+    @property
+    def _under_way(self) -> list[Answer]:
+        """Answers that have a slot and did not come to their end."""
+        return [answer for answer in self._active if not answer.over]
+
     # -- the engine's thread ------------------------------------------------------------------
 
     def _work(self) -> None:
         try:
             while self._wait_for_work():
                 self._take_up()
-                self._run_job()
+                self._embed_a_part()
                 self._read_a_part()
                 self._continue_texts()
         finally:
             self._end_all()
-            self._cells.context.close()
+            self._slots.close()
             self._parts.close()
 
     def _wait_for_work(self) -> bool:
         """Wait until there is something to do; False: it is closed, and all is done."""
         with self._changed:
             self._changed.wait_for(
-                lambda: self._waiting or self._active or self._jobs or self._deadline is not None
+                lambda: (
+                    self._waiting or self._active or self._embeddings or self._deadline is not None
+                )
             )
             if self._deadline is None:
                 return True
             self._give_up(self._waiting)
             self._waiting.clear()
-            return bool(self._active) and monotonic() < self._deadline
+            return bool(self._under_way) and monotonic() < self._deadline
 
     def _give_up(self, answers: Iterable[Answer]) -> None:
         for answer in answers:
@@ -184,50 +201,60 @@ class BatchingEngine:
         with self._changed:
             self._deadline = self._deadline or monotonic()
             self._give_up(self._waiting)
-            for _, future in self._jobs:
-                future.set_exception(UsageError(_CLOSED))
-            for answer in self._active:
+            for wanted in self._embeddings:
+                wanted.future.set_exception(UsageError(_CLOSED))
+            for answer in self._under_way:
                 answer.interrupt()
             self._active.clear()
             self._waiting.clear()
-            self._jobs.clear()
+            self._embeddings.clear()
 
     def _take_up(self) -> None:
         """Drop what nobody waits for any more, and give slots to those who wait."""
-        for answer in self._active:
+        for answer in self._under_way:
             if answer.cancelled:
                 answer.interrupt()
         with self._changed:
-            self._active = [answer for answer in self._active if not answer.over]
+            self._active = self._under_way
             for answer in [one for one in self._waiting if one.cancelled]:
                 self._waiting.remove(answer)
                 answer.interrupt()
             while self._waiting and (slot := self._slots.take(self._waiting[0].request.tokens)):
                 answer = self._waiting.popleft()
                 self._active.append(answer)
-                answer.begin(slot)
+                try:
+                    answer.begin(slot)
+                except Exception as error:
+                    self._failed([answer], error)
 
-    def _run_job(self) -> None:
-        with self._changed:
-            job, future = self._jobs.popleft() if self._jobs else (None, None)
-        if job is None or future is None:
+    def _embed_a_part(self) -> None:
+        """A part of the text whose embedding is wanted for longest."""
+        if not self._embeddings:
             return
+        wanted = self._embeddings[0]
         try:
-            future.set_result(job())
+            if self._hidden is None:
+                threads = self._cells.context.asked_threads
+                self._hidden = sequence_for_embeddings(self.model, self._settings.ctx, threads)
+            done = wanted.read_part(self._hidden)
         except Exception as error:
-            future.set_exception(error)
+            wanted.future.set_exception(error)
+            done = True
+        if done:
+            with self._changed:
+                self._embeddings.popleft()
 
     def _read_a_part(self) -> None:
         """A part of one prompt; which one, in turn."""
-        reading = [answer for answer in self._active if answer.text is None and not answer.over]
+        reading = [answer for answer in self._under_way if answer.text is None]
         if not reading:
             return
         self._turn += 1
         answer = reading[self._turn % len(reading)]
         start = perf_counter()
         try:
-            size = self._reading_pace.tokens(beside_texts=len(reading) < len(self._active))
-            self._cells.make_room(size)
+            size = self._reading_pace.tokens(beside_texts=len(reading) < len(self._under_way))
+            self._cells.make_room(answer.unread)
             read = answer.read(size)
         except Exception as error:
             self._failed([answer], error)
@@ -236,7 +263,7 @@ class BatchingEngine:
 
     def _continue_texts(self) -> None:
         """One cycle of all whose prompts were read."""
-        answers = [one for one in self._active if one.text is not None and not one.over]
+        answers = [one for one in self._under_way if one.text is not None]
         if not answers:
             return
         start = perf_counter()
@@ -247,11 +274,17 @@ class BatchingEngine:
         except Exception as error:
             self._failed(answers, error)
             return
-        for answer, its in zip(answers, done, strict=True):
-            answer.take(its)
+        kept = [*map(self._take, answers, done)]
         seconds = perf_counter() - start
         self._reading_pace.cycle_took(seconds)
-        self._counters.add(answers, done, seconds)
+        self._counters.add(answers, done, kept, seconds)
+
+    def _take(self, answer: Answer, its: Cycle) -> int:
+        try:
+            return answer.take(its)
+        except Exception as error:
+            self._failed([answer], error)
+            return 0
 
     def _cycle(self, texts: Sequence[Text]) -> list[Cycle]:
         company = self._company
@@ -272,27 +305,6 @@ class BatchingEngine:
                 answer.slot.clear()
             answer.fail(error)
 
-    def _mean_of_hidden(self, tokens: Sequence[int]) -> Rows:
-        if self._hidden is None:
-            self._hidden = KVSequence(
-                Context(
-                    self.model,
-                    n_ctx=self._settings.ctx,
-                    max_outputs=_HIDDEN_ROWS,
-                    n_batch=_HIDDEN_ROWS,
-                    threads=self._cells.context.asked_threads,
-                    hidden=True,
-                )
-            )
-        self._hidden.truncate(0)
-        total = np.zeros(self.model.n_embd, np.float64)
-        for begin in range(0, len(tokens), _HIDDEN_ROWS):
-            part = tokens[begin : begin + _HIDDEN_ROWS]
-            self._hidden.score(part)
-            total += self._hidden.context.hidden_rows(len(part)).sum(axis=0, dtype=np.float64)
-        mean: Rows = (total / len(tokens)).astype(np.float32)
-        return mean
-
 
 class _Taken:
     """A request that was taken. See `Handle`."""
@@ -310,3 +322,10 @@ class _Taken:
 
     def cancel(self) -> None:
         self._answer.cancel()
+
+
+def _check_ids(tokens: Sequence[int], n_vocab: int) -> None:
+    """One that the model does not have would fail the pass that others share."""
+    wrong = next((token for token in tokens if not 0 <= token < n_vocab), None)
+    if wrong is not None:
+        raise UsageError(f"token {wrong} is not in the vocabulary of {n_vocab:,} tokens")

@@ -25,13 +25,18 @@ class Counters:
         self._seconds = self._plain = 0.0
         self._answer = _FIRST
 
-    def add(self, answers: Sequence[Answer], cycles: Sequence[Cycle], seconds: float) -> None:
-        """A cycle of these answers took so long."""
+    def add(
+        self,
+        answers: Sequence[Answer],
+        cycles: Sequence[Cycle],
+        kept: Sequence[int],
+        seconds: float,
+    ) -> None:
+        """A cycle of these answers took so long; of each so many tokens became text."""
         self._cycles += 1
         self._shares = []
         for answer, cycle in zip(answers, cycles, strict=True):
             self._shares.append(Share(answer.number, 1 + cycle.drafted, cycle.drafted))
-            self._tokens += len(cycle.tokens)
             self._drafted += cycle.drafted
             self._accepted += cycle.accepted
             for name, part in cycle.parts.items():
@@ -39,17 +44,18 @@ class Counters:
                 self._by_source[name] = (drafted + part.drafted, accepted + part.accepted)
             if answer.over:
                 self._answer += _LEARNT * (answer.stats.decode - self._answer)
+        self._tokens += sum(kept)
         self._seconds += seconds
         if self._costs is not None:
-            self._plain += self._plain_seconds(cycles)
+            self._plain += self._plain_seconds(cycles, sum(kept))
 
-    def _plain_seconds(self, cycles: Sequence[Cycle]) -> float:
-        """What plain decoding would take for as many tokens of as many texts."""
+    def _plain_seconds(self, cycles: Sequence[Cycle], tokens: int) -> float:
+        """What plain decoding would take for so many tokens of as many texts."""
         assert self._costs is not None
         n = min(len(cycles), len(self._costs.passes))
         depth = sum(cycle.context for cycle in cycles) // len(cycles)
         a_step = self._costs.pass_at(n, depth) / n + self._costs.row
-        return a_step * sum(len(cycle.tokens) for cycle in cycles)
+        return a_step * tokens
 
     def seconds_until_room(self, waiting: int) -> float:
         """After how long one of those who wait will probably be taken up."""

@@ -19,7 +19,6 @@ class Slot:
 
     Attributes:
         busy: is an answer under way in it?
-        prompt: what the latest answer in it went on from.
         used: a number that grows each time that one is used.
         policies: for greedy and for sampled text: what was learnt of how far drafting pays, which
             says nothing of what was said.
@@ -30,14 +29,12 @@ class Slot:
         self.sequence = sequence
         self.sources = sources
         self.busy = False
-        self.prompt: Sequence[int] = ()
         self.used = 0
         self.policies: dict[bool, Decides] = {}
 
     def clear(self) -> None:
         """Forget all that is known in it."""
         self.sequence.truncate(0)
-        self.prompt = ()
         for source in self.sources:
             source.forget()
 
@@ -71,17 +68,24 @@ class Slots:
             return None
         known = {slot: shared(slot.sequence.tokens, prompt) for slot in self._slots}
         best = max(idle, key=lambda slot: known[slot])
+        goes_on = known[best] == len(best.sequence)
         # More than half of its text goes on: what would be lost is the lesser part.
         if 2 * known[best] <= len(best.sequence):
             oldest = min(idle, key=lambda slot: slot.used)
             self._begin_anew(oldest, known, prompt)
-            best = oldest
-        if self._forgets and not _goes_on(best.prompt, prompt):
+            best, goes_on = oldest, False
+        if self._forgets and not goes_on:
             for source in best.sources:  # what one client said is not drafted for another
                 source.forget()
         self._uses += 1
-        best.busy, best.used, best.prompt = True, self._uses, prompt
+        best.busy, best.used = True, self._uses
         return best
+
+    def close(self) -> None:
+        """Close all sources, and what they draft with."""
+        for slot in self._slots:
+            for source in slot.sources:
+                source.close()
 
     def _begin_anew(self, slot: Slot, known: dict[Slot, int], prompt: Sequence[int]) -> None:
         self._kept.keep(slot.sequence)
@@ -141,7 +145,3 @@ class KeptTexts:
         sequence.truncate(common[text])
         self._texts.move_to_end(text)
         return True
-
-
-def _goes_on(before: Sequence[int], prompt: Sequence[int]) -> bool:
-    return shared(before, prompt) == len(before)
