@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Event as Flag
 from typing import Any
 
+import numpy as np
 import tiny
+from engine import start
 
+from spec_cpu.llama.context import Context
+from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import KVSequence
 from spec_cpu.sampling.pipeline import SamplingParams
 from spec_cpu.serve.engine.batching import BatchingEngine
 from spec_cpu.serve.engine.engine import Handle
@@ -140,3 +146,27 @@ def together(engine: BatchingEngine, asked: Sequence[Request]) -> list[Told]:
     for told in (held, *answers):
         told.wait()
     return answers
+
+
+def plain(target: Path, asked: Sequence[Request]) -> list[list[int]]:
+    """The tokens of each answer by plain decoding, one text after the other."""
+    texts = []
+    with Model(target) as model, Context(model, n_ctx=256, threads=1) as context:
+        for one in asked:
+            assert one.ignore_eos
+            assert one.max_tokens is not None
+            params = replace(
+                one.sampling, logit_bias={**one.sampling.logit_bias, tiny.EOS: -np.inf}
+            )
+            cycles = start(
+                KVSequence(context),
+                None,
+                list(one.tokens),
+                k=0,
+                params=params,
+                rng=np.random.default_rng(one.seed),
+                max_tokens=one.max_tokens,
+            )
+            texts.append([token for cycle in cycles for token in cycle.tokens])
+            context.clear()
+    return texts
