@@ -132,7 +132,7 @@ class Answer:
         vocab = sequence.context.model.vocab
         ending = Ending(vocab, request.stops, ignore_eos=request.ignore_eos)
         room = settings.ctx - len(prompt)
-        most = room if request.max_tokens is None else request.max_tokens
+        most = settings.ctx if request.max_tokens is None else request.max_tokens
         self._steps = Steps(ending.stream(), ends=ending.tokens, max_tokens=most, room=room)
         seeded = request.seed is not None
         self.text = Text(
