@@ -23,7 +23,7 @@ from spec_cpu.serve.engine.request import Delta, Event, Reading, Request
 OTHER = request(TEXT[::-1], max_tokens=40)
 
 
-class Fault(Exception):
+class UnforeseenError(Exception):
     """Nobody expects it."""
 
 
@@ -59,7 +59,7 @@ class Deaf(Told):
     def __call__(self, event: Event) -> None:
         super().__call__(event)
         if isinstance(event, self._kind):
-            raise Fault("deaf")
+            raise UnforeseenError("deaf")
 
 
 @pytest.mark.parametrize("kind", [Reading, Delta, object])
@@ -86,7 +86,7 @@ def test_a_fault_in_one_answer_fails_that_one(
 
     def fails(self: Answer, *args: Any) -> Any:
         if self.request.seed == 13:
-            raise Fault("a mistake of ours")
+            raise UnforeseenError("a mistake of ours")
         return works(self, *args)
 
     monkeypatch.setattr(Answer, step, fails)
@@ -105,7 +105,7 @@ def test_a_fault_of_a_source_fails_its_answer(
 
     def fails(self: NgramSource, prompt: Any, *args: Any, **how: Any) -> None:
         if len(prompt) == len(TEXT) - 1:
-            raise Fault("a mistake of ours")
+            raise UnforeseenError("a mistake of ours")
         begins(self, prompt, *args, **how)
 
     with opened(target, "ngram") as engine:
