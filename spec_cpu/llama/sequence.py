@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from spec_cpu.errors import ContextError
 from spec_cpu.llama.branches import Branches, Places
 from spec_cpu.llama.context import Context, Rows, Saved
 from spec_cpu.progress import PrefillProgress
@@ -69,6 +70,10 @@ class KVSequence:
             return [*range(begin, begin + n)], [(self._seq_id,)] * n
         self._branches.root(begin)
         return self._branches.place(parents)
+
+    def _unplace(self) -> None:
+        """What was to be fed where `_place` said was not."""
+        self._branches.forget_from(len(self))
 
     def _fed(self, root: int, tokens: Sequence[int], parents: Sequence[int], row: int) -> None:
         """They were fed where `_place` said: `row` of the pass is the root's."""
@@ -268,12 +273,17 @@ def score_trees(trees: Sequence[Planted]) -> list[Rows]:
     fed: list[int] = []
     positions: list[int] = []
     seq_ids: list[tuple[int, ...]] = []
-    for sequence, root, tokens, parents in trees:
-        places = sequence._place(parents)
-        fed += [root, *tokens]
-        positions += places[0]
-        seq_ids += places[1]
-    rows = trees[0][0].context.decode(fed, positions, seq_ids)
+    try:
+        for sequence, root, tokens, parents in trees:
+            places = sequence._place(parents)
+            fed += [root, *tokens]
+            positions += places[0]
+            seq_ids += places[1]
+        rows = trees[0][0].context.decode(fed, positions, seq_ids)
+    except ContextError:
+        for sequence, *_ in trees:
+            sequence._unplace()
+        raise
     parts, row = [], 0
     for sequence, root, tokens, parents in trees:
         sequence._fed(root, tokens, parents, row)
