@@ -233,8 +233,13 @@ class KVSequence:
         return True
 
     def share(self, other: KVSequence, n: int) -> None:
-        """Begin as `other` does: its first `n` tokens, in the same cells. Nothing is computed."""
+        """Begin as `other` does: its first `n` tokens, in the same cells. Nothing is computed.
+
+        It begins with none where the memory cannot be rolled back to them.
+        """
         self._forget_from(0)
+        if n < len(other) and not self.context.model.can_rollback:
+            return
         self.context.copy(other._seq_id, self._seq_id, 0, n)
         self.tokens = other.tokens[:n]
 

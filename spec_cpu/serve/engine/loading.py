@@ -103,7 +103,7 @@ def load_engine(
         costs=costs,
         draws=shape in (defaults.SHAPE, "chain"),
     )
-    kept = Slots(rooms, KeptTexts(cache_ram * 2**20), forgets=not shared_memory)
+    kept = Slots(rooms, cells, KeptTexts(cache_ram * 2**20), forgets=not shared_memory)
     engine = BatchingEngine(parts, cells, kept, settings, queue=queue, max_gap=max_gap)
     return engine, [*filter(None, (choice.notice, *parts.notices, chosen.notice))]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from spec_cpu.cycle.drafting import Decides
 from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Saved
 from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.serve.engine.cells import shared
+from spec_cpu.serve.engine.cells import Cells, shared
 
 _WORTH_KEEPING = 64  # tokens: fewer are read again in no time
 
@@ -42,14 +43,17 @@ class Slot:
 class Slots:
     """All slots, and the beginnings of texts that were kept for later prompts."""
 
-    def __init__(self, slots: Sequence[Slot], kept: KeptTexts, *, forgets: bool) -> None:
-        """All of them idle.
+    def __init__(
+        self, slots: Sequence[Slot], cells: Cells, kept: KeptTexts, *, forgets: bool
+    ) -> None:
+        """All of them idle, with sequences of `cells`.
 
         Args:
             forgets: is nothing drafted for one conversation that was said in another?
         """
         self._forgets = forgets
         self._slots = slots
+        self._cells = cells
         self._kept = kept
         self._uses = 0
 
@@ -67,13 +71,14 @@ class Slots:
         if not idle:
             return None
         known = {slot: shared(slot.sequence.tokens, prompt) for slot in self._slots}
-        best = max(idle, key=lambda slot: known[slot])
+        found = self._kept.find(prompt)
+        most = max(*known.values(), 0 if found is None else found.known)
+        best = max(idle, key=lambda slot: (known[slot], -len(slot.sequence)))
         goes_on = known[best] == len(best.sequence)
         # More than half of its text goes on: what would be lost is the lesser part.
-        if 2 * known[best] <= len(best.sequence):
-            oldest = min(idle, key=lambda slot: slot.used)
-            self._begin_anew(oldest, known, prompt)
-            best, goes_on = oldest, False
+        if known[best] < most or 2 * known[best] <= len(best.sequence):
+            best, goes_on = min(idle, key=lambda slot: slot.used), False
+            self._begin_anew(best, known, found)
         if self._forgets and not goes_on:
             for source in best.sources:  # what one client said is not drafted for another
                 source.forget()
@@ -87,17 +92,28 @@ class Slots:
             for source in slot.sources:
                 source.close()
 
-    def _begin_anew(self, slot: Slot, known: dict[Slot, int], prompt: Sequence[int]) -> None:
+    def _begin_anew(self, slot: Slot, known: dict[Slot, int], found: Kept | None) -> None:
+        """Keep the text of `slot` aside, and begin with what is known of the prompt elsewhere."""
         self._kept.keep(slot.sequence)
         other = max(self._slots, key=lambda one: known[one])
-        if self._kept.restore(slot.sequence, prompt, more_than=known[other]):
-            return
-        if other is slot:
-            slot.sequence.truncate(known[slot])
-        elif known[other]:
-            slot.sequence.share(other.sequence, known[other])
-        else:
+        if found is not None and found.known > known[other]:
             slot.sequence.truncate(0)
+            self._cells.make_room(len(found.text))
+            if slot.sequence.set_state(found.state, found.text):
+                slot.sequence.truncate(found.known)
+        elif other is slot:
+            slot.sequence.truncate(known[slot])
+        else:
+            slot.sequence.share(other.sequence, known[other])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A text that was kept: what the cache held of it, and how much of a prompt it begins with."""
+
+    text: Sequence[int]
+    state: Saved
+    known: int
 
 
 class KeptTexts:
@@ -117,31 +133,21 @@ class KeptTexts:
         if len(state) > self._most:
             return
         text = tuple(sequence.tokens)
-        self._let_go(text)
+        for other in [one for one in self._texts if text[: len(one)] == one]:
+            self._let_go(other)  # all of it is in this one
         self._texts[text] = state
         self._bytes += len(state)
         while self._bytes > self._most:
             self._let_go(next(iter(self._texts)))
 
     def _let_go(self, text: tuple[int, ...]) -> None:
-        state = self._texts.pop(text, None)
-        self._bytes -= 0 if state is None else len(state)
+        self._bytes -= len(self._texts.pop(text))
 
-    def restore(self, sequence: KVSequence, prompt: Sequence[int], *, more_than: int) -> bool:
-        """Put the kept text that begins most like `prompt` into `sequence`, and the rest away.
-
-        Args:
-            more_than: tokens that it must have in common.
-
-        Returns:
-            Whether there was one.
-        """
+    def find(self, prompt: Sequence[int]) -> Kept | None:
+        """The kept text that begins most like `prompt`, if that is worth its while."""
         common = {text: shared(text, prompt) for text in self._texts}
         text = max(common, key=lambda one: common[one], default=())
-        if common.get(text, 0) <= max(more_than, _WORTH_KEEPING):
-            return False
-        if not sequence.set_state(self._texts[text], text):
-            return False
-        sequence.truncate(common[text])
+        if common.get(text, 0) < _WORTH_KEEPING:
+            return None
         self._texts.move_to_end(text)
-        return True
+        return Kept(text, self._texts[text], common[text])
