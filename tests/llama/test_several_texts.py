@@ -194,3 +194,21 @@ def test_too_many_paths_are_refused_and_change_nothing(model: Model, alone: Alon
             (rows,) = score_trees([(sequences[0], 3, tree.tokens, tree.parents)])
             np.testing.assert_array_equal(rows, alone.rows([*text, 3], tree))
             sequences[0].keep([1, 2])
+
+
+@pytest.mark.parametrize("n", [0, 3, 6])
+def test_of_a_memory_that_cannot_be_rolled_back_no_part_is_shared(tmp_path: Path, n: int) -> None:
+    path = tiny.write_mamba(tmp_path / "mamba.gguf", n_vocab=32)
+    with (
+        Model(path) as model,
+        texts_of(model, texts=2) as (one, other),
+        Context(model, n_ctx=64, threads=1) as context,
+    ):
+        one.prefill([4, 5, 6, 7, 8, 9])
+        other.share(one, n)
+        assert other.tokens == ([4, 5, 6, 7, 8, 9] if n == 6 else [])
+        row = other.score([3])[0].copy()
+        alone = KVSequence(context)
+        alone.prefill(other.tokens[:-1])
+        np.testing.assert_allclose(row, alone.score([3])[0], rtol=0, atol=1e-3)
+        assert len(one) == 6
