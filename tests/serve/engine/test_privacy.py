@@ -75,6 +75,9 @@ OTHERS: dict[str, Other] = {
     "the same": lambda engine: ask(
         engine, MINE, max_tokens=30, sampling=SamplingParams(temperature=3), seed=1
     ).wait(),
+    "the same, in short": lambda engine: ask(
+        engine, MINE, max_tokens=4, sampling=SamplingParams(temperature=3), seed=1
+    ).wait(),
     "a reference": lambda engine: ask(engine, SECRET, references=[MINE * 3, SECRET]).wait(),
     "nothing while it is read": lambda engine: goes_away(engine, Reading),
     "nothing in the end": lambda engine: goes_away(engine, Delta),
