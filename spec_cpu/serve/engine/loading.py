@@ -83,6 +83,11 @@ def load_engine(
     try:
         ctx = context_size(parts.target, ctx, parts.notices)
         n = _slots(parts, ctx, slots)
+        if k is not None and n * (1 + k) > defaults.BATCH:
+            raise UsageError(
+                f"`k` must be at most {defaults.BATCH // n - 1} with {n} `slots`, not {k}: "
+                f"a pass has up to {defaults.BATCH} tokens"
+            )
         rows = n * (1 + (_ROWS if k is None else k))
         context = parts.context(n * ctx + rows, threads, texts=n, max_outputs=rows)
         cells = Cells(context, n, parts.paths)

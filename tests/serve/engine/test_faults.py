@@ -223,3 +223,18 @@ def test_an_embedding_that_fails_says_so_and_the_next_one_is_right(
     assert Context.hidden_rows is works
     np.testing.assert_array_equal(engine.embed(TEXT * 4), expected)
     assert ask(engine, TEXT, sampling=GREEDY).end.finish == "length"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"k": 64, "slots": 8}, "`k` must be at most 63 with 8 `slots`, not 64"),
+        ({"slots": 0}, "`slots` must be from 1 to"),
+        ({"slots": 1000}, "`slots` must be from 1 to"),
+    ],
+)
+def test_an_engine_that_makes_no_sense_is_refused(
+    target: Path, wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said), opened(target, **wrong):
+        pass
