@@ -157,7 +157,7 @@ def load(
         remembered = None if memory is None else _memory(memory, model, seed, notices)
         kept = None if prompt_cache is None else _prompt_cache(prompt_cache, model)
         context = parts.context(n_ctx, _threads(threads, seed))
-        sources = parts.sources(context, remembers=remembered is not None)
+        sources = parts.sources(context, n_ctx, remembers=remembered is not None)
         notice = None if remembered is None else remembered.restore(sources)
         undo.pop_all()
     if choice.notice and sources:

@@ -84,8 +84,8 @@ class Parts:
         branches = self.drafts.ngram or grown or isinstance(self._head, MedusaHead)
         return defaults.TREE_PATHS if branches else 1
 
-    def sources(self, context: Context, *, remembers: bool = False) -> list[Source]:
-        """Sources for one text of `context`.
+    def sources(self, context: Context, ctx: int, *, remembers: bool = False) -> list[Source]:
+        """Sources for one text of `context`, of up to `ctx` tokens.
 
         Args:
             remembers: is what they learn of the texts kept for later ones?
@@ -98,12 +98,13 @@ class Parts:
             rows = self.kernels.row_ops
             sources += lookup_sources(self.references, self.target, rows, remembers=remembers)
         if self._head is not None:
-            head = head_source(self._head, context, self.draft_ctx, self.shape, self.notices)
+            head = head_source(self._head, context, ctx, self.draft_ctx, self.shape, self.notices)
             sources.append(head)
         elif self._small is not None:
             models = model_sources(
                 self._small,
                 context,
+                ctx,
                 self.draft_ctx,
                 self.shape,
                 self.notices,

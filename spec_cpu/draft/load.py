@@ -46,6 +46,7 @@ def lookup_sources(
 def model_sources(
     draft: Model,
     context: Context,
+    ctx: int,
     draft_ctx: int | None,
     shape: Shape,
     notices: list[str],
@@ -55,6 +56,7 @@ def model_sources(
     """The source that `draft` makes for the target of `context`; none if it cannot draft for it.
 
     Args:
+        ctx: tokens that the text may have.
         notices: are told why it cannot.
         alone: is it the only draft? Another vocabulary is an error then, and else but a notice.
 
@@ -71,7 +73,7 @@ def model_sources(
     tree = shape == "tree"
     small = Context(
         draft,
-        n_ctx=_draft_context_size(draft, context, draft_ctx),
+        n_ctx=_draft_context_size(draft, ctx, draft_ctx),
         n_seq=defaults.TREE_PATHS if tree else 1,
         threads=context.asked_threads,
         max_outputs=WIDTH if tree else 1,
@@ -96,11 +98,17 @@ def _why_not(target: Model, draft: Model, *, alone: bool) -> str | None:
 
 
 def head_source(
-    head: Head, context: Context, draft_ctx: int | None, shape: Shape, notices: list[str]
+    head: Head,
+    context: Context,
+    ctx: int,
+    draft_ctx: int | None,
+    shape: Shape,
+    notices: list[str],
 ) -> Passes:
     """The source that `head` makes for the target of `context`, which keeps hidden states.
 
     Args:
+        ctx: tokens that the text may have.
         shape: of what an EAGLE head drafts; Medusa's heads make trees.
 
     Raises:
@@ -112,11 +120,11 @@ def head_source(
         notices.append(notice)
     if isinstance(head, MedusaHead):
         return _medusa_source(head, context)
-    return _eagle_source(head, context, draft_ctx, shape)
+    return _eagle_source(head, context, ctx, draft_ctx, shape)
 
 
 def _eagle_source(
-    head: EagleHead, context: Context, draft_ctx: int | None, shape: Shape
+    head: EagleHead, context: Context, ctx: int, draft_ctx: int | None, shape: Shape
 ) -> EagleSource:
     target = context.model
     embedding = find_tensor(target.path, "token_embd.weight")
@@ -125,7 +133,7 @@ def _eagle_source(
         model = undo.enter_context(Model(head.path, kernels=target.library))
         small = Context(
             model,
-            n_ctx=_draft_context_size(model, context, draft_ctx),
+            n_ctx=_draft_context_size(model, ctx, draft_ctx),
             n_seq=defaults.TREE_PATHS if tree else 1,
             threads=context.asked_threads,
             max_outputs=WIDTH,
@@ -153,9 +161,9 @@ def _medusa_source(head: MedusaHead, context: Context) -> MedusaSource:
     return source
 
 
-def _draft_context_size(draft: Model, context: Context, draft_ctx: int | None) -> int:
+def _draft_context_size(draft: Model, ctx: int, draft_ctx: int | None) -> int:
     if draft_ctx is None:
-        return max(MIN_CONTEXT, min(context.n_ctx, draft.n_ctx_train))
+        return max(MIN_CONTEXT, min(ctx, draft.n_ctx_train))
     if draft_ctx < MIN_CONTEXT:
         raise UsageError(f"`draft_ctx` must be at least {MIN_CONTEXT}, not {draft_ctx}")
     return draft_ctx

@@ -92,7 +92,7 @@ def load_engine(
         context = parts.context(n * ctx + rows, threads, texts=n, max_outputs=rows)
         cells = Cells(context, n, parts.paths)
         rooms = [
-            Slot(i, sequence, parts.sources(context, remembers=shared_memory))
+            Slot(i, sequence, parts.sources(context, ctx, remembers=shared_memory))
             for i, sequence in enumerate(cells.sequences)
         ]
         costs = None
