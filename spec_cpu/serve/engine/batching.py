@@ -216,16 +216,26 @@ class BatchingEngine:
                 answer.interrupt()
         with self._changed:
             self._active = self._under_way
-            for answer in [one for one in self._waiting if one.cancelled]:
+            gone = [answer for answer in self._waiting if answer.cancelled]
+            for answer in gone:
                 self._waiting.remove(answer)
-                answer.interrupt()
-            while self._waiting and (slot := self._slots.take(self._waiting[0].request.tokens)):
-                answer = self._waiting.popleft()
-                self._active.append(answer)
-                try:
-                    answer.begin(slot)
-                except Exception as error:
-                    self._failed([answer], error)
+        for answer in gone:
+            answer.interrupt()
+        # Texts may have to be copied: whoever asks meanwhile must not wait for that.
+        while (first := self._first) and (slot := self._slots.take(first.request.tokens)):
+            with self._changed:
+                self._waiting.popleft()
+                self._active.append(first)
+            try:
+                first.begin(slot)
+            except Exception as error:
+                self._failed([first], error)
+
+    @property
+    def _first(self) -> Answer | None:
+        """Who waits for longest."""
+        with self._changed:
+            return self._waiting[0] if self._waiting else None
 
     def _embed_a_part(self) -> None:
         """A part of the text whose embedding is wanted for longest."""

@@ -88,7 +88,8 @@ def load_engine(
                 f"`k` must be at most {defaults.BATCH // n - 1} with {n} `slots`, not {k}: "
                 f"a pass has up to {defaults.BATCH} tokens"
             )
-        rows = n * (1 + (_ROWS if k is None else k))
+        # As many at least as one text has: of so many rows of a prompt a head gets the features.
+        rows = max(n * (1 + (_ROWS if k is None else k)), defaults.MAX_DRAFT_TOKENS + 1)
         context = parts.context(n * ctx + rows, threads, texts=n, max_outputs=rows)
         cells = Cells(context, n, parts.paths)
         rooms = [
