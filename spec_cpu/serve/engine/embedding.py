@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
@@ -26,7 +27,7 @@ class Embedding:
         self.future: Future[Rows] = Future()
         self._tokens = tokens
         self._read = 0
-        self._total: float | Rows = 0.0
+        self._total: NDArray[np.float64] = np.zeros(1)  # (n_embd,), once a part was read
 
     def read_part(self, sequence: KVSequence) -> bool:
         """Read the next part in `sequence`, which nobody else uses meanwhile; is that all?"""
@@ -38,7 +39,8 @@ class Embedding:
         self._read += len(part)
         if self._read < len(self._tokens):
             return False
-        self.future.set_result((self._total / len(self._tokens)).astype(np.float32))
+        mean: Rows = (self._total / len(self._tokens)).astype(np.float32)
+        self.future.set_result(mean)
         return True
 
 
