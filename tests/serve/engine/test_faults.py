@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from company import GREEDY, TEXT, Told, ask, holding, opened, plain, request
+from served import GREEDY, TEXT, Told, ask, holding, opened, plain, request
 
 from spec_cpu import SamplingParams
 from spec_cpu.draft.lookup.ngram import NgramSource

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import tiny
-from company import GREEDY, PATIENCE, Held, Told, ask, opened, request
+from served import GREEDY, PATIENCE, Held, Told, ask, opened, request
 
 from spec_cpu import SamplingParams
 from spec_cpu.draft import load

@@ -8,7 +8,7 @@ from threading import Event as Flag
 from threading import Thread
 
 import pytest
-from company import PATIENCE, TEXT, Held, Told, ask, holding, opened, plain, request
+from served import PATIENCE, TEXT, Held, Told, ask, holding, opened, plain, request
 
 from spec_cpu.errors import UsageError
 from spec_cpu.serve.engine.batching import BatchingEngine

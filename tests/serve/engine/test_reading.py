@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from company import PATIENCE, TEXT, Held, Told, holding, opened, plain, request
 from hypothesis import given
 from hypothesis import strategies as st
+from served import PATIENCE, TEXT, Held, Told, holding, opened, plain, request
 
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.serve.engine import batching

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from company import PATIENCE, TEXT, Held, Told, ask, opened, plain, request, together
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from served import PATIENCE, TEXT, Held, Told, ask, opened, plain, request, together
 
 from spec_cpu.errors import ContextError
 from spec_cpu.llama.context import Context

@@ -13,9 +13,9 @@ import numpy as np
 import psutil
 import pytest
 import tiny
-from company import PATIENCE, Told, opened, plain, request, together
 from engine import PIPELINES
 from made_up import measured
+from served import PATIENCE, Told, opened, plain, request, together
 
 from spec_cpu import SamplingParams
 from spec_cpu.costs import measure

@@ -9,8 +9,8 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from company import PATIENCE, TEXT, Held, Told, ask, holding, opened, request, together
 from engine import PIPELINES
+from served import PATIENCE, TEXT, Held, Told, ask, holding, opened, request, together
 
 from spec_cpu import SamplingParams
 from spec_cpu.llama.context import Context

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-from company import GREEDY, TEXT, Told, opened, plain, request, together
 from engine import N_VOCAB, PIPELINES, PROMPT, assert_exact
+from served import GREEDY, TEXT, Told, opened, plain, request, together
 from tiny_head import write_head
 from tiny_medusa import write_heads
 
