@@ -222,14 +222,17 @@ class BatchingEngine:
         for answer in gone:
             answer.interrupt()
         # Texts may have to be copied: whoever asks meanwhile must not wait for that.
-        while (first := self._first) and (slot := self._slots.take(first.request.tokens)):
-            with self._changed:
-                self._waiting.popleft()
-                self._active.append(first)
+        while (first := self._first) is not None:
             try:
+                slot = self._slots.take(first.request.tokens)
+                if slot is None:
+                    return
                 first.begin(slot)
             except Exception as error:
                 self._failed([first], error)
+            with self._changed:
+                self._waiting.popleft()
+                self._active.append(first)
 
     @property
     def _first(self) -> Answer | None:

@@ -19,6 +19,7 @@ from spec_cpu.llama.context import Context
 from spec_cpu.serve.engine.answer import Answer
 from spec_cpu.serve.engine.batching import BatchingEngine
 from spec_cpu.serve.engine.request import Delta, Event, Reading, Request
+from spec_cpu.serve.engine.slots import Slots
 
 OTHER = request(TEXT[::-1], max_tokens=40)
 
@@ -96,6 +97,23 @@ def test_a_fault_in_one_answer_fails_that_one(
     assert other.ids == expected
     assert ask(engine, TEXT).wait().ids == plain(engine.model.path, [request(TEXT)])[0]
     assert [record.exc_info for record in caplog.records if record.levelno == logging.ERROR]
+
+
+def test_a_prompt_for_which_no_room_can_be_made_fails(
+    engine: BatchingEngine, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    works = Slots.take
+
+    def fails(self: Slots, prompt: Any) -> Any:
+        if len(prompt) == 5:
+            raise MemoryError("none left")
+        return works(self, prompt)
+
+    monkeypatch.setattr(Slots, "take", fails)
+    told, other = beside(engine, request(TEXT[:5]))
+    assert "none left" in str(told.error)
+    assert other.ids == expected
+    assert engine.state.waiting == 0
 
 
 def test_a_fault_of_a_source_fails_its_answer(
