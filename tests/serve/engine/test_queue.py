@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 from served import PATIENCE, TEXT, Held, Told, ask, holding, opened, plain, request
 
-from spec_cpu.errors import UsageError
+from spec_cpu.errors import ModelError, UsageError
 from spec_cpu.serve.engine.batching import BatchingEngine
 from spec_cpu.serve.engine.engine import QueueFullError
 from spec_cpu.serve.engine.request import Delta, Ended, Event, Reading
@@ -223,13 +223,21 @@ def test_an_embedding_that_nobody_got_to_is_refused_when_the_engine_closes(
     assert "the server is stopping" in errors[0]
 
 
-def test_an_idle_engine_closes_and_leaves_no_thread(target: Path) -> None:
-    for draft in ("none", "ngram"):
-        with opened(target, draft) as engine:
-            ask(engine, TEXT).wait()
-        assert not engine._thread.is_alive()
-        with pytest.raises(UsageError, match="the server is stopping"):
-            ask(engine, TEXT)
+@pytest.mark.parametrize("draft", ["none", "ngram", "model", "eagle", "medusa"])
+def test_an_idle_engine_closes_and_leaves_no_thread_and_no_model(
+    files: dict[str, Path], draft: str
+) -> None:
+    with opened(files["target"], files.get(draft, draft)) as engine:
+        ask(engine, TEXT).wait()
+        sources = [source for slot in engine._slots._slots for source in slot.sources]
+    assert len(sources) == (0 if draft == "none" else 3)
+    assert not engine._thread.is_alive()
+    for model in (engine.model, *(source.model for source in sources)):
+        if model is not None:
+            with pytest.raises(ModelError, match="closed"):
+                _ = model.handle
+    with pytest.raises(UsageError, match="the server is stopping"):
+        ask(engine, TEXT)
 
 
 def test_an_answer_ends_once(target: Path) -> None:
