@@ -13,7 +13,7 @@ import { Writing } from "./writing.js";
 
 /**
  * Tells listeners of: "list" (the conversations changed), "open" (another one is shown), "messages"
- * (what is shown changed), "growth" (an answer grew), "ended" (an answer ended; detail: its writing),
+ * (what is shown changed), "asked" (an answer begins), "growth" (it grew), "ended" (it ended; detail: its writing),
  * "gone" (the server cannot be reached), "locked" (it wants a key).
  */
 export class Chat extends EventTarget {
@@ -148,6 +148,7 @@ export class Chat extends EventTarget {
     await this.store.update(conversation.id, changes);
     await this.refreshList();
     this.#tell("messages");
+    this.#tell("asked");
     await writing.run(requestBody(conversation, before, sampling.get(), model.get()));
     this.writings.delete(conversation.id);
     this.#tell("ended", writing);

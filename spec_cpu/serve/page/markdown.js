@@ -221,7 +221,7 @@ class Parser {
       const indented = text.length - text.trimStart().length;
       if (!text.trim()) blank = true;
       else if (indented >= Math.min(indent, 2 + mark.trim().length)) blank = false;
-      else if (blank || this.#interrupts(text)) break;
+      else if (blank || ITEM.test(text) || this.#interrupts(text)) break;
       inner.push(shifted(line, Math.min(indented, indent)));
     }
     return [inner, next];
@@ -326,8 +326,8 @@ class Parser {
       return text.startsWith(":") ? (right ? "center" : "left") : right ? "right" : "left";
     });
     const head = this.#row(lines[at], aligns);
-    head.children.push(...new Emitter().mark(lines[at + 1].from, lines[at + 1].next).nodes);
-    const rows = [block("head", head.children)];
+    const below = block("delimiters", new Emitter().mark(lines[at + 1].from, lines[at + 1].next).nodes);
+    const rows = [head, below];
     for (at += 2; at < lines.length; at += 1) {
       const text = this.text(lines[at]);
       if (!text.trim() || !text.includes("|") || this.#interrupts(text)) break;

@@ -11,8 +11,6 @@ const TAGS = {
   paragraph: "p",
   quote: "blockquote",
   item: "li",
-  row: "tr",
-  head: "tr",
   strong: "strong",
   emphasis: "em",
   deleted: "del",
@@ -85,8 +83,6 @@ class Painter {
         return el("div", { class: "blank" }, ...this.#children(node));
       case "table":
         return this.#table(node);
-      case "cell":
-        return el("td", { class: `align-${node.align}` }, ...this.#children(node));
       case "link":
         return this.#link(node);
       default:
@@ -126,16 +122,36 @@ class Painter {
 
   /** @param {Node} node */
   #table(node) {
-    const [head, ...rows] = node.children;
-    const cells = head.children.map((child) => {
-      if (child.type !== "cell") return this.node(child);
-      const given = { scope: "col", class: `align-${child.align}` };
-      return el("th", given, ...this.#children(child));
-    });
-    const thead = el("thead", {}, el("tr", {}, ...cells));
-    const body = el("tbody", {}, ...rows.map((row) => this.node(row)));
+    const [head, below, ...rows] = node.children;
+    const thead = el("thead", {}, el("tr", {}, ...this.#cells(head, "th")));
+    const columns = thead.firstElementChild.childElementCount;
+    const marks = this.tints && el("tr", {}, el("td", { colspan: columns }, ...this.#children(below)));
+    const lines = rows.map((row) => el("tr", {}, ...this.#cells(row, "td")));
+    const body = el("tbody", {}, marks, ...lines);
     const given = { class: "table", tabindex: "0", role: "region", "aria-label": "Table" };
     return el("div", given, el("table", {}, thead, body));
+  }
+
+  /**
+   * The cells of a row. Marks between them stand in the cell that follows, or in the last.
+   *
+   * @param {Node} row
+   * @param {string} tag
+   */
+  #cells(row, tag) {
+    const made = [];
+    let before = [];
+    for (const child of row.children) {
+      if (child.type !== "cell") {
+        before.push(this.node(child));
+        continue;
+      }
+      const given = { class: `align-${child.align}`, scope: tag === "th" && "col" };
+      made.push(el(tag, given, ...before, ...this.#children(child)));
+      before = [];
+    }
+    made.at(-1)?.append(...before);
+    return made;
   }
 
   /** @param {Node} node a link: its target was checked by the parser */

@@ -21,12 +21,22 @@ export class ThreadView {
     /** @type {Reader | null} */
     this.reader = null;
     this.scroller.addEventListener("scroll", () => this.#scrolled());
-    byId("to-end").addEventListener("click", () => this.#toEnd());
+    byId("to-end").addEventListener("click", () => {
+      this.toEnd();
+      byId("composer-text").focus();
+    });
+    chat.addEventListener("asked", () => this.toEnd());
     chat.addEventListener("open", () => this.#open());
     chat.addEventListener("messages", () => this.refresh());
     chat.addEventListener("growth", () => this.#grew());
     chat.addEventListener("ended", (event) => this.#ended(/** @type {CustomEvent} */ (event).detail));
     setInterval(() => this.#look(), LOOKED_AT);
+  }
+
+  /** Show the end, and stay there. */
+  toEnd() {
+    this.follows = true;
+    this.#follow();
   }
 
   #open() {
@@ -93,12 +103,6 @@ export class ThreadView {
     const { scrollTop, scrollHeight, clientHeight } = this.scroller;
     this.follows = scrollHeight - scrollTop - clientHeight < NEAR;
     byId("to-end").hidden = this.follows;
-  }
-
-  #toEnd() {
-    this.follows = true;
-    this.#follow();
-    byId("composer-text").focus();
   }
 
   #follow() {

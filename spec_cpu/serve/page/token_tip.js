@@ -28,7 +28,7 @@ export class TokenTip {
     thread.addEventListener("focusout", () => this.hide());
     thread.addEventListener("pointerleave", () => this.hide());
     thread.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.#key(event));
-    byId("thread").addEventListener("scroll", () => this.hide());
+    byId("thread").addEventListener("scroll", () => this.anchor && this.#place(this.anchor));
   }
 
   /** @returns {boolean} whether it was shown */

@@ -1,0 +1,57 @@
+"""A browser, a server that says what a test wants, and the page in both."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("playwright", reason="pip install playwright")
+pytest.importorskip("starlette", reason="pip install starlette uvicorn")
+pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
+
+from chat_page import ChatPage
+from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from stub_server import Stub
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+# Those that a browser for tests needs as root, and in a place without other computers.
+_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium. A module has its own: while it is there no other test may run an event loop."""
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=_FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    server = Stub()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A person's browser: tabs share what it keeps."""
+    made = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    made.set_default_timeout(10_000)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def chat(context: BrowserContext, stub: Stub) -> Iterator[ChatPage]:
+    """The page, opened. Nothing may go wrong in it unseen."""
+    page = ChatPage.open(context, stub)
+    yield page
+    assert page.problems == []
