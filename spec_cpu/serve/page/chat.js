@@ -55,6 +55,7 @@ export class Chat extends EventTarget {
 
   async refreshList() {
     this.list = await this.store.conversations();
+    this.conversation = this.list.find((one) => one.id === this.conversation.id) ?? this.conversation;
     this.#tell("list");
   }
 
@@ -82,12 +83,10 @@ export class Chat extends EventTarget {
   async #changedElsewhere(id) {
     await this.refreshList();
     if (id !== this.conversation.id) return;
-    const found = this.list.find((conversation) => conversation.id === id);
-    if (!found) {
+    if (!this.list.includes(this.conversation)) {
       if (this.messages.length && !this.writing) await this.open(null);
       return;
     }
-    this.conversation = found;
     await this.#load();
     this.leaf = newestLeaf(this.messages, this.leaf);
     this.#tell("messages");
