@@ -21,6 +21,7 @@ export class Panel {
     this.drawn = "";
     for (const event of ["open", "messages"]) chat.addEventListener(event, () => this.refresh());
     chat.addEventListener("growth", () => this.#soon());
+    for (const event of ["asked", "ended"]) chat.addEventListener(event, () => this.look());
     document.addEventListener("visibilitychange", () => this.look());
     this.timer = 0;
     this.asked = false;

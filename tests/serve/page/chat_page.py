@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 from stub_server import Stub
 
 
@@ -20,14 +20,24 @@ class ChatPage:
     stub: Stub
     problems: list[str] = field(default_factory=list)
 
-    @classmethod
-    def open(cls, context: BrowserContext, stub: Stub) -> ChatPage:
-        made = cls(context.new_page(), stub)
-        made.page.on("pageerror", lambda error: made.problems.append(str(error)))
-        made.page.on("console", lambda message: made._heard(message.text))
-        made.page.goto(stub.url)
-        expect(made.page.locator("#model-name")).not_to_be_empty()
-        return made
+    def __post_init__(self) -> None:
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on("console", lambda message: self._heard(message.text))
+
+    def open(self) -> None:
+        self.page.goto(self.stub.url)
+        expect(self.page.locator("#model-name")).not_to_be_empty()
+
+    def forget(self) -> None:
+        """As if this browser had never been here."""
+        self.page.goto(f"{self.stub.url}favicon.svg")
+        self.page.evaluate("sessionStorage.clear()")
+        session = self.page.context.new_cdp_session(self.page)
+        where = {"origin": self.stub.url.rstrip("/"), "storageTypes": "all"}
+        session.send("Storage.clearDataForOrigin", where)
+        session.detach()
+        self.page.set_viewport_size({"width": 1280, "height": 800})
+        self.problems.clear()
 
     def _heard(self, text: str) -> None:
         if "Content Security Policy" in text or "Trusted" in text:

@@ -32,15 +32,22 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-@pytest.fixture
-def stub() -> Iterator[Stub]:
-    server = Stub()
-    server.start()
-    yield server
-    server.stop()
+@pytest.fixture(scope="module")
+def server() -> Iterator[Stub]:
+    made = Stub()
+    made.start()
+    yield made
+    made.stop()
 
 
 @pytest.fixture
+def stub(server: Stub) -> Stub:
+    """The server, as if it had just begun."""
+    server.reset()
+    return server
+
+
+@pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A person's browser: tabs share what it keeps."""
     made = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
@@ -49,9 +56,22 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     made.close()
 
 
+@pytest.fixture(scope="module")
+def tab(context: BrowserContext, server: Stub) -> ChatPage:
+    """A tab that tests use in turn: a new one takes a second."""
+    return ChatPage(context.new_page(), server)
+
+
 @pytest.fixture
-def chat(context: BrowserContext, stub: Stub) -> Iterator[ChatPage]:
-    """The page, opened. Nothing may go wrong in it unseen."""
-    page = ChatPage.open(context, stub)
-    yield page
-    assert page.problems == []
+def fresh(tab: ChatPage, stub: Stub) -> Iterator[ChatPage]:
+    """A tab of a browser that has never been here. Nothing may go wrong in it unseen."""
+    tab.forget()
+    yield tab
+    assert tab.problems == []
+
+
+@pytest.fixture
+def chat(fresh: ChatPage) -> ChatPage:
+    """The page, opened."""
+    fresh.open()
+    return fresh

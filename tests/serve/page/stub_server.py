@@ -84,7 +84,11 @@ class Stub:
         self._resume.clear()
         self._vanished.clear()
         config = uvicorn.Config(
-            self._app(), log_level="critical", lifespan="off", timeout_graceful_shutdown=0, ws="none"
+            self._app(),
+            log_level="critical",
+            lifespan="off",
+            timeout_graceful_shutdown=0,
+            ws="none",
         )
         self._server = uvicorn.Server(config)
         run = self._server.run
@@ -99,6 +103,17 @@ class Stub:
             self._vanished.set()
             self._thread.join()
             self._server = None
+
+    def reset(self) -> None:
+        """Forget what it was to say, and what it was asked. It listens again, if it did not."""
+        self.key = None
+        self.scripts.clear()
+        self.requests.clear()
+        self.shares.clear()
+        self.cancelled.clear()
+        self._resume.clear()
+        if self._server is None:
+            self.start()
 
     def resume(self) -> None:
         """Go on with what was held."""

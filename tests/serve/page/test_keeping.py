@@ -15,9 +15,11 @@ from stub_server import Stub
 @pytest.fixture
 def other(context: BrowserContext, chat: ChatPage) -> Iterator[ChatPage]:
     """A second tab of the same person."""
-    made = ChatPage.open(context, chat.stub)
+    made = ChatPage(context.new_page(), chat.stub)
+    made.open()
     yield made
     assert made.problems == []
+    made.page.close()
 
 
 def read_conversations(chat: ChatPage, text: str | bytes) -> None:
@@ -152,7 +154,7 @@ def test_what_the_terminal_saved_is_read(chat: ChatPage) -> None:
     read_conversations(chat, json.dumps({"format": "spec-cpu conversation", "messages": messages}))
     expect(chat.questions).to_have_text(["One?", "Two?"])
     expect(chat.answers).to_have_text(["First."])
-    expect(chat.page.get_by_role("textbox", name="System prompt", exact=True)).to_have_value("Be brief.")
+    expect(chat.page.locator("#system")).to_have_value("Be brief.")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from chat_page import ChatPage
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 from stub_server import POLICY, Stub
 
 HOSTILE = [
@@ -20,10 +20,10 @@ HOSTILE = [
     "[press me](JaVaScRiPt:alert(1))",
     "![picture](https://example.invalid/tracker.png)",
     "```html\n<script>window.ran = 1</script>\n```",
-    "```\"><script>window.ran = 1</script>\n</code></pre><h1>x</h1>",
+    '```"><script>window.ran = 1</script>\n</code></pre><h1>x</h1>',
     "| <script>1</script> | b |\n|---|---|\n| <iframe src=//a.b> | d |",
     "<javascript:alert(1)> <https://a.b>",
-    "[x](https://a.b\"onmouseover=alert(1))",
+    '[x](https://a.b"onmouseover=alert(1))',
 ]
 MARKDOWN = st.text(st.sampled_from(list("ab1 \n\n*_`~#>-+|[]()!\\.:<")), max_size=60)
 LEAVES = """(sources) => import("/markdown.js").then(({parse}) => sources.map((source) => {
@@ -32,16 +32,46 @@ LEAVES = """(sources) => import("/markdown.js").then(({parse}) => sources.map((s
 }))"""
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_text(chat: ChatPage, text: str) -> None:
-    fetched: list[str] = []
-    chat.page.on("request", lambda request: fetched.append(request.url))
-    chat.ask(text, text)
-    inside = chat.page.locator("article").locator("script, img, iframe, b, i, h1, [onclick]")
-    expect(inside).to_have_count(0)
-    for link in chat.page.locator("article a").all():
+SHOW = """(text) => import("/markdown_view.js").then(({MarkdownView}) => {
+    document.body.replaceChildren(document.createElement("div"));
+    new MarkdownView(document.body.firstChild).show(text, null);
+})"""
+
+
+@pytest.fixture(scope="module")
+def paper(tab: ChatPage) -> Page:
+    """A page on which Markdown is shown, without a conversation."""
+    tab.forget()
+    tab.open()
+    return tab.page
+
+
+def assert_harmless(inside: Locator) -> None:
+    """Nothing of what is shown runs, is fetched, or leads to what runs."""
+    expect(inside.locator("script, img, iframe, b, i, h1, [onclick], [onmouseover]")).to_have_count(
+        0
+    )
+    for link in inside.locator("a").all():
         assert (link.get_attribute("href") or "").startswith("https://")
         assert "noopener" in (link.get_attribute("rel") or "")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text(paper: Page, text: str) -> None:
+    paper.evaluate(SHOW, text)
+    assert_harmless(paper.locator("body"))
+    assert paper.evaluate("window.ran") is None
+
+
+def test_hostile_questions_and_answers_stay_text(chat: ChatPage) -> None:
+    fetched: list[str] = []
+    chat.page.on("request", lambda request: fetched.append(request.url))
+    text = "\n\n".join(HOSTILE)
+    chat.page.get_by_role("switch", name="Tint tokens").click()
+    chat.ask(text, text)
+    assert_harmless(chat.page.locator("#messages"))
+    chat.page.get_by_role("switch", name="Tint tokens").click()
+    assert_harmless(chat.page.locator("#messages"))
     assert chat.page.evaluate("window.ran") is None
     assert all(url.startswith(chat.stub.url) for url in fetched)
     expect(chat.questions).to_have_text(text)
@@ -89,22 +119,20 @@ def test_the_policy_of_the_stub_is_not_laxer_than_needed() -> None:
     ],
 )
 def test_markdown_is_shown_as_it_is_meant(
-    chat: ChatPage, text: str, selector: str, shown: str | list[str]
+    paper: Page, text: str, selector: str, shown: str | list[str]
 ) -> None:
-    chat.ask("Say it.", text)
-    found = chat.answers.locator(selector).all()
-    assert [one.inner_text() if selector == "" else one.text_content() for one in found] == (
-        [shown] if isinstance(shown, str) else shown
-    )
+    paper.evaluate(SHOW, text)
+    wanted = [shown] if isinstance(shown, str) else shown
+    assert paper.locator(selector).all_text_contents() == wanted
 
 
-def test_no_character_is_lost_or_shown_twice(chat: ChatPage) -> None:
+def test_no_character_is_lost_or_shown_twice(paper: Page) -> None:
     """Leaves of the tree are the whole source, in order, whatever it is."""
 
     @settings(max_examples=40)
     @given(st.lists(MARKDOWN, min_size=20, max_size=20))
     def check(sources: list[str]) -> None:
-        for source, leaves in zip(sources, chat.page.evaluate(LEAVES, sources), strict=True):
+        for source, leaves in zip(sources, paper.evaluate(LEAVES, sources), strict=True):
             ends = [0, *(end for _, end in leaves)]
             assert [start for start, _ in leaves] == ends[:-1], source
             assert ends[-1] == len(source), source
@@ -113,9 +141,9 @@ def test_no_character_is_lost_or_shown_twice(chat: ChatPage) -> None:
 
 
 @pytest.mark.parametrize("unit", ["*", "[", "`", "_a", "> ", "- ", "[](", "**a", "|", "~~", "1. "])
-def test_a_long_text_of_signs_takes_no_long_time(chat: ChatPage, unit: str) -> None:
+def test_a_long_text_of_signs_takes_no_long_time(paper: Page, unit: str) -> None:
     """Work grows with the text, not with its square: a count of steps would freeze the page."""
-    chat.page.evaluate(LEAVES, [unit * (20_000 // len(unit))])
+    paper.evaluate(LEAVES, [unit * (20_000 // len(unit))])
 
 
 def test_what_is_complete_is_not_drawn_again(chat: ChatPage, stub: Stub) -> None:
@@ -141,6 +169,7 @@ def test_tokens_are_tinted_by_where_they_came_from(chat: ChatPage, stub: Stub) -
     for kind in ("plain", "accepted.from-n-gram", "correction", "bonus", "accepted.from-head"):
         assert chat.page.locator(f"#messages .token.{kind}").count(), kind
     chat.page.reload()
+    chat.answers.last.locator(".token").first.wait_for()
     assert "".join(tokens.all_text_contents()) == text, "kept with the conversation"
     switch.click()
     expect(tokens).to_have_count(0)
@@ -188,7 +217,8 @@ def test_the_panel_says_how_it_goes(chat: ChatPage, stub: Stub) -> None:
     expect(panel.locator("#speedup")).to_contain_text("×")
     expect(panel.locator("#share-list")).to_contain_text("This conversation: 5 of 8, 4 drafted")
     expect(panel.locator("#share-list")).to_contain_text("Somebody else’s: 3 of 8, 2 drafted")
-    expect(panel.get_by_role("img")).to_have_attribute("aria-label", "The latest pass was over 8 tokens and cost 1.37 plain steps.")
+    words = "The latest pass was over 8 tokens and cost 1.37 plain steps."
+    expect(panel.get_by_role("img")).to_have_attribute("aria-label", words)
     expect(panel.locator("#sources")).to_contain_text("n-gram73 %301 of 412 stayed")
     stub.resume()
     expect(panel.locator("#speedup")).to_have_text("2.07×")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from chat_page import ChatPage
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 from stub_server import Stub
 
 
@@ -37,9 +37,7 @@ def test_the_conversation_is_sent_as_it_was_held(chat: ChatPage, stub: Stub) -> 
 
 
 @pytest.mark.parametrize("how", ["button", "escape"])
-def test_an_answer_is_stopped_and_what_was_said_stays(
-    chat: ChatPage, stub: Stub, how: str
-) -> None:
+def test_an_answer_is_stopped_and_what_was_said_stays(chat: ChatPage, stub: Stub, how: str) -> None:
     stub.say("One two three four five six.", hold_at=1)
     chat.send("Count.")
     chat.said("One")
@@ -157,9 +155,7 @@ def test_a_file_is_dropped(chat: ChatPage) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x89PNG\xff\xfe", b"a\0b", b"  \n"])
-def test_what_is_no_text_is_refused_by_name(
-    chat: ChatPage, tmp_path: Path, content: bytes
-) -> None:
+def test_what_is_no_text_is_refused_by_name(chat: ChatPage, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "thing.bin"
     file.write_bytes(content)
     chat.page.locator("#file-input").set_input_files(file)
@@ -200,11 +196,10 @@ def test_an_error_of_the_server_is_shown_and_tried_again(
     expect(chat.page.locator(".assistant .status")).to_have_text("")
 
 
-def test_a_key_is_asked_for_and_kept(context: BrowserContext, stub: Stub) -> None:
+def test_a_key_is_asked_for_and_kept(fresh: ChatPage, stub: Stub) -> None:
     stub.key = "secret"
-    page = context.new_page()
+    page = fresh.page
     page.goto(stub.url)
-    chat = ChatPage(page, stub)
     for given in ("wrong", "secret"):
         dialog = page.get_by_role("dialog", name="This server asks for a key")
         dialog.get_by_label("API key").fill(given)
@@ -213,5 +208,5 @@ def test_a_key_is_asked_for_and_kept(context: BrowserContext, stub: Stub) -> Non
             expect(dialog).to_contain_text("does not take")
     expect(page.locator("#model-name")).not_to_be_empty()
     page.reload()
-    chat.ask("One?")
+    fresh.ask("One?")
     assert page.get_by_role("dialog").count() == 0

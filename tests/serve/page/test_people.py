@@ -1,0 +1,307 @@
+"""Everybody can use it: with a keyboard, by ear, on a small screen, in light and in dark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chat_page import ChatPage
+from playwright.sync_api import expect
+from stub_server import Stub
+
+RICH = """# A title
+
+Some *words* and `code`, see [a page](https://a.b/).
+
+- one
+- two
+
+> said
+
+```python
+print("a line that is so long that it does not fit into the width of any telephone, ever")
+```
+
+| a | b |
+|---|---|
+| a cell | a_long_name_without_any_place_to_break_it_which_is_longer_than_the_screen |
+"""
+
+# Names of what can be operated, and whether ids are unique and references lead somewhere.
+NAMES = """() => {
+    const wrong = [];
+    const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
+    for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) wrong.push("twice: " + id);
+    for (const name of ["aria-labelledby", "aria-describedby", "aria-controls", "for"]) {
+        for (const one of document.querySelectorAll(`[${name}]`)) {
+            for (const id of one.getAttribute(name).split(" ")) {
+                if (!document.getElementById(id)) wrong.push(`${name}=${id} leads nowhere`);
+            }
+        }
+    }
+    const named = (one) => one.getAttribute("aria-label") || one.labels?.length ||
+        one.textContent.trim() || document.getElementById(one.getAttribute("aria-labelledby"));
+    const operable = "button, a, input, select, textarea, summary, meter, [role], [tabindex='0']";
+    for (const one of document.querySelectorAll(operable)) {
+        const hidden = one.closest("[aria-hidden=true], [hidden]") || one.getAttribute("role") === "tooltip";
+        const region = one.getAttribute("role") === "status";
+        if (!hidden && !region && !named(one)) wrong.push("no name: " + one.outerHTML.slice(0, 80));
+    }
+    for (const image of document.querySelectorAll("img")) {
+        if (!image.hasAttribute("alt")) wrong.push("no alt: " + image.outerHTML);
+    }
+    const levels = [...document.querySelectorAll("main :is(h1, h2, h3, h4, h5, h6)")];
+    if (levels[0]?.tagName !== "H1") wrong.push("the first heading is " + levels[0]?.tagName);
+    for (const list of document.querySelectorAll("ul, ol")) {
+        for (const child of list.children) if (child.tagName !== "LI") wrong.push("in a list: " + child.tagName);
+    }
+    return wrong;
+}"""
+
+# Text whose contrast to what is behind it is below 4.5, or 3 where it is large.
+CONTRAST = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const rgba = (color) => {
+        canvas.clearRect(0, 0, 1, 1);
+        canvas.fillStyle = color;
+        canvas.fillRect(0, 0, 1, 1);
+        const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
+        return [r, g, b, a / 255];
+    };
+    const over = (top, below) => top.slice(0, 3).map((c, i) => c * top[3] + below[i] * (1 - top[3]));
+    const ground = (one) => {
+        if (!one) return [255, 255, 255];
+        const color = rgba(getComputedStyle(one).backgroundColor);
+        return color[3] === 1 ? color.slice(0, 3) : over(color, ground(one.parentElement));
+    };
+    const light = (rgb) => {
+        const [r, g, b] = rgb.map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ratio = (one, other) => {
+        const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const wrong = [];
+    let looked = 0;
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+        const one = texts.currentNode.parentElement;
+        const unseen = !texts.currentNode.data.trim() || !one.checkVisibility({opacityProperty: true, visibilityProperty: true});
+        if (unseen || one.closest(".unseen, .skip, :disabled, option, script, style")) continue;
+        const style = getComputedStyle(one);
+        const behind = ground(one);
+        const size = parseFloat(style.fontSize);
+        const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+        const found = ratio(over(rgba(one instanceof SVGElement ? style.fill : style.color), behind), behind);
+        looked += 1;
+        if (found < (large ? 3 : 4.5)) wrong.push(`${found.toFixed(2)} ${one.tagName}.${one.className} ${texts.currentNode.data.slice(0, 30)}`);
+    }
+    for (const field of document.querySelectorAll("input, select, textarea")) {
+        if (!field.checkVisibility() || field.type === "checkbox" || field.closest(".composer")) continue;
+        const edge = rgba(getComputedStyle(field).borderTopColor);
+        const found = ratio(over(edge, ground(field.parentElement)), ground(field.parentElement));
+        if (found < 3) wrong.push(`${found.toFixed(2)} edge of ${field.id}`);
+    }
+    return {wrong, looked};
+}"""
+
+WIDE = """() => [...document.querySelectorAll("body *")].filter((one) => {
+    const box = one.getBoundingClientRect();
+    const inner = one.closest("pre, .table, .unseen, .skip, table");
+    return one.checkVisibility() && !inner && box.width > 0 && (box.right > innerWidth + 0.5 || box.left < -0.5);
+}).map((one) => one.outerHTML.slice(0, 80))"""
+
+
+def show_everything(chat: ChatPage) -> None:
+    """A conversation with versions, an error, a file, tints, and a word at the lower edge."""
+    chat.stub.shares = [{"id": 9, "rows": 5, "drafted": 4}]
+    file = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"text"}
+    chat.page.locator("#file-input").set_input_files(file)  # type: ignore[arg-type]
+    chat.ask("A question?", RICH)
+    chat.stub.say(RICH)
+    chat.button("Answer again").click()
+    expect(chat.page.locator(".versions")).to_contain_text("2 of 2")
+    chat.stub.say("", refuse=(503, "too many requests wait"))
+    chat.send("Another?")
+    expect(chat.button("Try again")).to_be_visible()
+    chat.page.get_by_role("switch", name="Tint tokens").click()
+
+
+def only_keys(chat: ChatPage, *keys: str) -> None:
+    for key in keys:
+        chat.page.keyboard.press(key)
+
+
+def focused(chat: ChatPage) -> str:
+    name: str = chat.page.evaluate(
+        "document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+    )
+    return name.strip()
+
+
+def press_tab_to(chat: ChatPage, name: str, key: str = "Tab") -> None:
+    for _ in range(60):
+        if focused(chat).startswith(name):
+            return
+        chat.page.keyboard.press(key)
+    raise AssertionError(f"Tab does not lead to {name}")
+
+
+@pytest.mark.parametrize("tinted", [False, True])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read(chat: ChatPage, scheme: Any, tinted: bool) -> None:
+    chat.page.emulate_media(color_scheme=scheme)
+    show_everything(chat)
+    if not tinted:
+        chat.page.get_by_role("switch", name="Tint tokens").click()
+    else:
+        chat.page.locator("#messages .token.accepted").first.hover()
+    found = chat.page.evaluate(CONTRAST)
+    assert found["wrong"] == []
+    assert found["looked"] > 50, "this looks at nothing"
+    chat.page.locator("#open-settings").click()
+    assert chat.page.evaluate(CONTRAST)["wrong"] == []
+
+
+def test_the_theme_that_is_chosen_wins_over_that_of_the_system(chat: ChatPage) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    chat.page.emulate_media(color_scheme="light")
+    light = chat.page.evaluate(ground)
+    chat.button("Settings").click()
+    chat.page.get_by_label("Light or dark").select_option("dark")
+    assert chat.page.evaluate(ground) != light
+    chat.page.reload()
+    assert chat.page.evaluate(ground) != light
+    chat.page.emulate_media(color_scheme="dark")
+    chat.button("Settings").click()
+    chat.page.get_by_label("Light or dark").select_option("light")
+    assert chat.page.evaluate(ground) == light
+
+
+def test_everything_has_a_name_and_a_place(chat: ChatPage) -> None:
+    assert chat.page.evaluate(NAMES) == []
+    show_everything(chat)
+    assert chat.page.evaluate(NAMES) == []
+    for landmark in ("main", "navigation", "complementary"):
+        expect(chat.page.get_by_role(landmark)).to_have_count(1)  # type: ignore[arg-type]
+    chat.page.locator("#open-settings").click()
+    assert chat.page.evaluate(NAMES) == []
+
+
+@pytest.mark.parametrize("width", [360, 320, 768])
+def test_it_fits_a_small_screen(chat: ChatPage, width: int) -> None:
+    chat.page.set_viewport_size({"width": width, "height": 640})
+    show_everything_small(chat)
+    assert chat.page.evaluate(WIDE) == []
+    for side, name in (("sidebar", "Conversations"), ("panel", "How it is going")):
+        opened = chat.page.locator(f"#toggle-{side}")
+        opened.click()
+        expect(chat.page.locator(f"#{side}")).to_be_visible()
+        assert chat.page.evaluate(WIDE) == []
+        assert chat.page.locator(f"#{side}").evaluate("(s) => s.contains(document.activeElement)")
+        chat.page.keyboard.press("Escape")
+        expect(chat.page.locator(f"#{side}")).to_be_hidden()
+        assert focused(chat) == name
+    chat.page.locator("#open-settings").click()
+    assert chat.page.evaluate(WIDE) == []
+
+
+def show_everything_small(chat: ChatPage) -> None:
+    """The same, where the list lies over the conversation."""
+    show_everything(chat)
+    expect(chat.page.locator("#sidebar")).to_be_hidden()
+
+
+def test_a_side_that_lies_over_the_conversation_is_closed_by_a_touch_beside_it(
+    chat: ChatPage,
+) -> None:
+    chat.page.set_viewport_size({"width": 360, "height": 640})
+    chat.page.locator("#toggle-sidebar").click()
+    chat.page.mouse.click(350, 300)
+    expect(chat.page.locator("#sidebar")).to_be_hidden()
+
+
+def test_all_of_it_with_the_keyboard_alone(chat: ChatPage, stub: Stub) -> None:
+    assert focused(chat) == "Message"
+    chat.page.keyboard.type("One?")
+    only_keys(chat, "Shift+Enter")
+    chat.page.keyboard.type("Or two?")
+    stub.say("One two three four.", hold_at=1)
+    only_keys(chat, "Enter")
+    expect(chat.questions).to_have_text("One?\nOr two?")
+    chat.said("One")
+    only_keys(chat, "Escape")
+    expect(chat.page.locator(".assistant .status")).to_have_text("Stopped.")
+    stub.say(" two.")
+    press_tab_to(chat, "Go on", "Shift+Tab")
+    only_keys(chat, "Enter")
+    chat.said("One two.")
+    chat.field.focus()
+    only_keys(chat, "ArrowUp")
+    assert focused(chat) == "Your question"
+    only_keys(chat, "Escape")
+    expect(chat.page.locator(".editor")).to_have_count(0)
+    press_tab_to(chat, "Rename", "Shift+Tab")
+    only_keys(chat, "Enter")
+    chat.page.keyboard.type("A title")
+    only_keys(chat, "Enter")
+    expect(chat.page.locator("h1")).to_have_text("A title")
+    press_tab_to(chat, "Settings")
+    only_keys(chat, "Enter")
+    expect(chat.page.get_by_role("dialog")).to_be_visible()
+    only_keys(chat, "Escape")
+    expect(chat.page.get_by_role("dialog")).to_have_count(0)
+    assert focused(chat) == "Settings"
+
+
+def test_enter_can_be_a_new_line(chat: ChatPage, stub: Stub) -> None:
+    chat.button("Settings").click()
+    chat.page.get_by_label("Enter sends").uncheck()
+    only_keys(chat, "Escape")
+    chat.field.fill("One")
+    chat.field.press("Enter")
+    expect(chat.field).to_have_value("One\n")
+    chat.field.press("Control+Enter")
+    expect(chat.questions).to_have_text("One")
+
+
+def test_focus_is_seen(chat: ChatPage) -> None:
+    chat.ask("One?")
+    chat.field.focus()
+    for _ in range(25):
+        chat.page.keyboard.press("Tab")
+        seen = chat.page.evaluate(
+            """() => {
+                const one = document.activeElement;
+                const style = getComputedStyle(one.closest(".composer textarea") ? one.form : one);
+                return one === document.body || style.outlineStyle !== "none" || style.boxShadow !== "none";
+            }"""
+        )
+        assert seen, focused(chat)
+
+
+def test_an_answer_is_read_out_once_part_by_part(chat: ChatPage, stub: Stub) -> None:
+    stub.say("First part.\n\nSecond part.\n\n- a point", hold_at=3)
+    chat.send("Speak.")
+    expect(chat.page.locator("#announcer")).to_contain_text("First part.")
+    assert "Second" not in chat.heard()
+    stub.resume()
+    expect(chat.page.locator("#announcer")).to_contain_text("The answer is complete.")
+    assert chat.heard() == "First part. Second part. a point The answer is complete."
+    log = chat.page.locator("#announcer")
+    expect(log).to_have_attribute("aria-live", "polite")
+    expect(chat.page.locator("#messages[aria-live], #messages [aria-live]")).to_have_count(0)
+
+
+def test_motion_is_left_out_where_it_is_not_wanted(chat: ChatPage, stub: Stub) -> None:
+    stub.say("One two three.", hold_at=1)
+    chat.send("Count.")
+    chat.said("One")
+    moving = "document.getAnimations().length"
+    assert chat.page.evaluate(moving) == 0
+    chat.page.emulate_media(reduced_motion="no-preference")
+    assert chat.page.evaluate(moving) > 0
+    chat.page.emulate_media(reduced_motion="reduce")
+    stub.resume()
+    chat.said("One two three.")
