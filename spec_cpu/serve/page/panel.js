@@ -104,7 +104,7 @@ export class Panel {
     const parts = shares.map((share) => {
       const own = mine.has(share.id);
       const who = share.id === open && open !== null ? "this" : own ? "yours" : "other";
-      const words = `${who === "this" ? "This conversation" : own ? "Another of yours" : "Somebody else’s"}: ${share.rows} of ${width}, ${share.drafted} drafted`;
+      const words = `${who === "this" ? "This conversation" : own ? "Another of yours" : "Somebody else"}: ${share.rows} of ${width}, ${share.drafted} drafted`;
       const bar = el("span", { class: `share ${who}`, title: words });
       bar.style.flexGrow = String(share.rows);
       return { bar, item: el("li", {}, el("span", { class: `dot ${who}` }), words) };

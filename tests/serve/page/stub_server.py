@@ -131,6 +131,7 @@ class Stub:
                 Route("/spec-cpu/state", self._state),
                 Route("/props", self._props),
                 Route("/health", self._health),
+                Mount("/checks", Page(directory=Path(__file__).parent)),
                 Mount("/", Page(directory=PAGE, html=True)),
             ]
         )

@@ -27,90 +27,10 @@ print("a line that is so long that it does not fit into the width of any telepho
 | a cell | a_long_name_without_any_place_to_break_it_which_is_longer_than_the_screen |
 """
 
-# Names of what can be operated, and whether ids are unique and references lead somewhere.
-NAMES = """() => {
-    const wrong = [];
-    const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
-    for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) wrong.push("twice: " + id);
-    for (const name of ["aria-labelledby", "aria-describedby", "aria-controls", "for"]) {
-        for (const one of document.querySelectorAll(`[${name}]`)) {
-            for (const id of one.getAttribute(name).split(" ")) {
-                if (!document.getElementById(id)) wrong.push(`${name}=${id} leads nowhere`);
-            }
-        }
-    }
-    const named = (one) => one.getAttribute("aria-label") || one.labels?.length ||
-        one.textContent.trim() || document.getElementById(one.getAttribute("aria-labelledby"));
-    const operable = "button, a, input, select, textarea, summary, meter, [role], [tabindex='0']";
-    for (const one of document.querySelectorAll(operable)) {
-        const hidden = one.closest("[aria-hidden=true], [hidden]") || one.getAttribute("role") === "tooltip";
-        const region = one.getAttribute("role") === "status";
-        if (!hidden && !region && !named(one)) wrong.push("no name: " + one.outerHTML.slice(0, 80));
-    }
-    for (const image of document.querySelectorAll("img")) {
-        if (!image.hasAttribute("alt")) wrong.push("no alt: " + image.outerHTML);
-    }
-    const levels = [...document.querySelectorAll("main :is(h1, h2, h3, h4, h5, h6)")];
-    if (levels[0]?.tagName !== "H1") wrong.push("the first heading is " + levels[0]?.tagName);
-    for (const list of document.querySelectorAll("ul, ol")) {
-        for (const child of list.children) if (child.tagName !== "LI") wrong.push("in a list: " + child.tagName);
-    }
-    return wrong;
-}"""
 
-# Text whose contrast to what is behind it is below 4.5, or 3 where it is large.
-CONTRAST = """() => {
-    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-    const rgba = (color) => {
-        canvas.clearRect(0, 0, 1, 1);
-        canvas.fillStyle = color;
-        canvas.fillRect(0, 0, 1, 1);
-        const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data;
-        return [r, g, b, a / 255];
-    };
-    const over = (top, below) => top.slice(0, 3).map((c, i) => c * top[3] + below[i] * (1 - top[3]));
-    const ground = (one) => {
-        if (!one) return [255, 255, 255];
-        const color = rgba(getComputedStyle(one).backgroundColor);
-        return color[3] === 1 ? color.slice(0, 3) : over(color, ground(one.parentElement));
-    };
-    const light = (rgb) => {
-        const [r, g, b] = rgb.map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const ratio = (one, other) => {
-        const [high, low] = [light(one), light(other)].sort((a, b) => b - a);
-        return (high + 0.05) / (low + 0.05);
-    };
-    const wrong = [];
-    let looked = 0;
-    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-    while (texts.nextNode()) {
-        const one = texts.currentNode.parentElement;
-        const unseen = !texts.currentNode.data.trim() || !one.checkVisibility({opacityProperty: true, visibilityProperty: true});
-        if (unseen || one.closest(".unseen, .skip, :disabled, option, script, style")) continue;
-        const style = getComputedStyle(one);
-        const behind = ground(one);
-        const size = parseFloat(style.fontSize);
-        const large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-        const found = ratio(over(rgba(one instanceof SVGElement ? style.fill : style.color), behind), behind);
-        looked += 1;
-        if (found < (large ? 3 : 4.5)) wrong.push(`${found.toFixed(2)} ${one.tagName}.${one.className} ${texts.currentNode.data.slice(0, 30)}`);
-    }
-    for (const field of document.querySelectorAll("input, select, textarea")) {
-        if (!field.checkVisibility() || field.type === "checkbox" || field.closest(".composer")) continue;
-        const edge = rgba(getComputedStyle(field).borderTopColor);
-        const found = ratio(over(edge, ground(field.parentElement)), ground(field.parentElement));
-        if (found < 3) wrong.push(`${found.toFixed(2)} edge of ${field.id}`);
-    }
-    return {wrong, looked};
-}"""
-
-WIDE = """() => [...document.querySelectorAll("body *")].filter((one) => {
-    const box = one.getBoundingClientRect();
-    const inner = one.closest("pre, .table, .unseen, .skip, table");
-    return one.checkVisibility() && !inner && box.width > 0 && (box.right > innerWidth + 0.5 || box.left < -0.5);
-}).map((one) => one.outerHTML.slice(0, 80))"""
+def check(chat: ChatPage, name: str) -> Any:
+    """What a function of `checks.js`, which the stub serves, finds."""
+    return chat.page.evaluate(f"() => import('/checks/checks.js').then((all) => all.{name}())")
 
 
 def show_everything(chat: ChatPage) -> None:
@@ -157,11 +77,11 @@ def test_everything_can_be_read(chat: ChatPage, scheme: Any, tinted: bool) -> No
         chat.page.get_by_role("switch", name="Tint tokens").click()
     else:
         chat.page.locator("#messages .token.accepted").first.hover()
-    found = chat.page.evaluate(CONTRAST)
+    found = check(chat, "contrast")
     assert found["wrong"] == []
     assert found["looked"] > 50, "this looks at nothing"
     chat.page.locator("#open-settings").click()
-    assert chat.page.evaluate(CONTRAST)["wrong"] == []
+    assert check(chat, "contrast")["wrong"] == []
 
 
 def test_the_theme_that_is_chosen_wins_over_that_of_the_system(chat: ChatPage) -> None:
@@ -180,31 +100,31 @@ def test_the_theme_that_is_chosen_wins_over_that_of_the_system(chat: ChatPage) -
 
 
 def test_everything_has_a_name_and_a_place(chat: ChatPage) -> None:
-    assert chat.page.evaluate(NAMES) == []
+    assert check(chat, "names") == []
     show_everything(chat)
-    assert chat.page.evaluate(NAMES) == []
+    assert check(chat, "names") == []
     for landmark in ("main", "navigation", "complementary"):
         expect(chat.page.get_by_role(landmark)).to_have_count(1)  # type: ignore[arg-type]
     chat.page.locator("#open-settings").click()
-    assert chat.page.evaluate(NAMES) == []
+    assert check(chat, "names") == []
 
 
 @pytest.mark.parametrize("width", [360, 320, 768])
 def test_it_fits_a_small_screen(chat: ChatPage, width: int) -> None:
     chat.page.set_viewport_size({"width": width, "height": 640})
     show_everything_small(chat)
-    assert chat.page.evaluate(WIDE) == []
+    assert check(chat, "tooWide") == []
     for side, name in (("sidebar", "Conversations"), ("panel", "How it is going")):
         opened = chat.page.locator(f"#toggle-{side}")
         opened.click()
         expect(chat.page.locator(f"#{side}")).to_be_visible()
-        assert chat.page.evaluate(WIDE) == []
+        assert check(chat, "tooWide") == []
         assert chat.page.locator(f"#{side}").evaluate("(s) => s.contains(document.activeElement)")
         chat.page.keyboard.press("Escape")
         expect(chat.page.locator(f"#{side}")).to_be_hidden()
         assert focused(chat) == name
     chat.page.locator("#open-settings").click()
-    assert chat.page.evaluate(WIDE) == []
+    assert check(chat, "tooWide") == []
 
 
 def show_everything_small(chat: ChatPage) -> None:
@@ -271,14 +191,7 @@ def test_focus_is_seen(chat: ChatPage) -> None:
     chat.field.focus()
     for _ in range(25):
         chat.page.keyboard.press("Tab")
-        seen = chat.page.evaluate(
-            """() => {
-                const one = document.activeElement;
-                const style = getComputedStyle(one.closest(".composer textarea") ? one.form : one);
-                return one === document.body || style.outlineStyle !== "none" || style.boxShadow !== "none";
-            }"""
-        )
-        assert seen, focused(chat)
+        assert check(chat, "focusIsSeen"), focused(chat)
 
 
 def test_an_answer_is_read_out_once_part_by_part(chat: ChatPage, stub: Stub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from chat_page import ChatPage
@@ -214,14 +215,14 @@ def test_the_panel_says_how_it_goes(chat: ChatPage, stub: Stub) -> None:
     chat.send("Count.")
     panel = chat.page.get_by_role("complementary", name="How it is going")
     expect(panel.locator("#per-step")).to_have_text("2.00")
-    expect(panel.locator("#speedup")).to_contain_text("×")
+    expect(panel.locator("#speedup")).to_have_text(re.compile(r"^1\.\d\d"))
     expect(panel.locator("#share-list")).to_contain_text("This conversation: 5 of 8, 4 drafted")
-    expect(panel.locator("#share-list")).to_contain_text("Somebody else’s: 3 of 8, 2 drafted")
+    expect(panel.locator("#share-list")).to_contain_text("Somebody else: 3 of 8, 2 drafted")
     words = "The latest pass was over 8 tokens and cost 1.37 plain steps."
     expect(panel.get_by_role("img")).to_have_attribute("aria-label", words)
     expect(panel.locator("#sources")).to_contain_text("n-gram73 %301 of 412 stayed")
     stub.resume()
-    expect(panel.locator("#speedup")).to_have_text("2.07×")
+    expect(panel.locator("#speedup")).to_contain_text("2.07")
     expect(panel.locator("#per-step")).to_have_text("2.40")
 
 
