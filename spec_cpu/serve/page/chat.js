@@ -129,7 +129,7 @@ export class Chat extends EventTarget {
     const claimed = await this.store.claim(cut, TAB);
     if (!claimed) return;
     this.messages = this.messages.map((message) => (message.id === cut.id ? claimed : message));
-    const before = path(this.messages, claimed.text ? claimed.id : claimed.parent);
+    const before = path(this.messages, claimed.text || claimed.reasoning ? claimed.id : claimed.parent);
     await this.#write(claimed, before);
   }
 

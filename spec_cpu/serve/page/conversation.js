@@ -57,6 +57,7 @@ function blank(conversation, parent) {
  */
 export function path(messages, leaf) {
   const byId = new Map(messages.map((message) => [message.id, message]));
+  /** @type {Message[]} */
   const found = [];
   for (let at = byId.get(leaf ?? ""); at; at = byId.get(at.parent ?? "")) {
     if (found.includes(at)) break; // an imported file may hold anything

@@ -4,6 +4,7 @@
 /** @typedef {import("./markdown.js").Line} Line */
 
 const MOST_NESTED = 8;
+const LONGEST = 2048; // characters of an address
 const ADDRESS = /^https?:\/\/[^\s<>"`]+/;
 const ESCAPED = /[!-/:-@[-`{-~]/;
 const SAFE = /^(?:https?:\/\/|mailto:)/i;
@@ -71,6 +72,8 @@ class Inline {
       at = segment.until;
       return segment;
     });
+    /** The line in which what is emitted next begins. */
+    this.line = 0;
     /** Where looking for an end was in vain before. @type {Map<string, number>} */
     this.vain = new Map();
   }
@@ -82,7 +85,8 @@ class Inline {
   }
 
   /**
-   * Emit [a, b) of the text as leaves; between lines stands what containers took.
+   * Emit [a, b) of the text, which follows what was emitted before, as leaves. Between lines
+   * stands what containers took.
    *
    * @param {"text" | "mark"} type
    * @param {number} a
@@ -90,12 +94,16 @@ class Inline {
    * @param {Emitter} out
    */
   #emit(type, a, b, out) {
-    for (const [index, { at, until, from, start }] of this.segments.entries()) {
-      const low = Math.max(a, at);
-      const high = Math.min(b, until);
-      if (low >= high) continue;
-      if (low === at && index > 0) out.mark(from, start);
-      out[type](start + low - at, start + high - at);
+    while (a < b) {
+      const { at, until, from, start } = this.segments[this.line];
+      if (a === until) {
+        this.line += 1;
+        continue;
+      }
+      if (a === at && this.line > 0) out.mark(from, start);
+      const to = Math.min(b, until);
+      out[type](start + a - at, start + to - at);
+      a = to;
     }
   }
 
@@ -222,7 +230,7 @@ class Inline {
     if (this.text[open - 1] !== "[") return null;
     const close = this.#find("]", open, to, (i) => this.text.startsWith("](", i));
     if (close < 0) return null;
-    const end = this.#find(")", close + 2, to, (i) => this.text[i] === ")") + 1;
+    const end = this.#find(")", close + 2, to, (i) => this.text.startsWith(")", i)) + 1;
     if (end < 1) return null;
     const [href] = this.text.slice(close + 2, end - 1).trim().split(/\s/, 1);
     if (!SAFE.test(href) || close === open) return null;
@@ -235,7 +243,7 @@ class Inline {
    */
   #address(at, to) {
     if (!this.text.startsWith("http", at) || isWord(this.text[at - 1])) return null;
-    const href = ADDRESS.exec(this.text.slice(at, to))?.[0].replace(/[.,;:!?*_)\]}'"]+$/, "");
+    const href = ADDRESS.exec(this.text.slice(at, Math.min(to, at + LONGEST)))?.[0].replace(/[.,;:!?*_)\]}'"]+$/, "");
     if (!href || href.endsWith("//")) return null;
     return { type: "link", start: at, open: at, close: at + href.length, end: at + href.length, href };
   }

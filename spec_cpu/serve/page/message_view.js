@@ -110,7 +110,7 @@ export class MessageView {
     const buttons = asked ? [iconButton("again", "Answer again", () => chat.answer(asked))] : [];
     const cut = isAbandoned(message, null) || ["length", "stopped", "gone", "error"].includes(message.finish ?? "");
     if (!cut) return buttons;
-    const label = message.text ? "Go on" : "Try again";
+    const label = message.text || message.reasoning ? "Go on" : "Try again";
     const on = { click: () => chat.goOn(message) };
     return [...buttons, el("button", { type: "button", class: "small primary go-on", on }, label)];
   }

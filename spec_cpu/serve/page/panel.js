@@ -11,6 +11,9 @@ import { sourceClass, sourceName } from "./tints.js";
 const BUSY = 1000; // milliseconds between looks while an answer is under way
 const IDLE = 4000;
 
+/** Whose share of a pass it is. */
+const OWNERS = { this: "This conversation", yours: "Another of yours", other: "Somebody else" };
+
 export class Panel {
   /** @param {import("./chat.js").Chat} chat */
   constructor(chat) {
@@ -65,7 +68,7 @@ export class Panel {
 
   #showFigures() {
     const answer = this.chat.path.findLast((message) => message.role === "assistant");
-    const { perStep, speedup, kept } = answer ? doing(answer, this.state?.verify ?? []) : doing({ steps: [] }, []);
+    const { perStep, speedup, kept } = doing(answer ?? {}, this.state?.verify ?? []);
     byId("per-step").textContent = perStep ? perStep.toFixed(2) : "–";
     byId("speedup").textContent = speedup ? `${speedup.toFixed(2)}×` : "–";
     byId("kept").textContent = kept === null ? "–" : `${Math.round(100 * kept)} %`;
@@ -97,14 +100,22 @@ export class Panel {
     byId("no-curve").hidden = verify.length > 1;
   }
 
+  /**
+   * @param {number} id of a share
+   * @param {number} count of all shares
+   * @returns {keyof typeof OWNERS}
+   */
+  #whose(id, count) {
+    const { writing, writings } = this.chat;
+    if (writing && (writing.share === id || (count === 1 && writings.size === 1))) return "this";
+    return [...writings.values()].some(({ share }) => share === id) ? "yours" : "other";
+  }
+
   /** @param {ServerState} state */
   #showShares({ shares, width, active, waiting, slots }) {
-    const mine = new Set([...this.chat.writings.values()].map((writing) => writing.share));
-    const open = this.chat.writing?.share ?? null;
     const parts = shares.map((share) => {
-      const own = mine.has(share.id);
-      const who = share.id === open && open !== null ? "this" : own ? "yours" : "other";
-      const words = `${who === "this" ? "This conversation" : own ? "Another of yours" : "Somebody else"}: ${share.rows} of ${width}, ${share.drafted} drafted`;
+      const who = this.#whose(share.id, shares.length);
+      const words = `${OWNERS[who]}: ${share.rows} of ${width}, ${share.drafted} drafted`;
       const bar = el("span", { class: `share ${who}`, title: words });
       bar.style.flexGrow = String(share.rows);
       return { bar, item: el("li", {}, el("span", { class: `dot ${who}` }), words) };

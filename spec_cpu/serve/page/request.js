@@ -15,13 +15,19 @@ export function requestBody(conversation, messages, sampling, model) {
   const references = messages.flatMap((message) => message.files ?? []);
   return {
     model,
-    messages: [...system, ...messages.map(({ role, text, files }) => ({ role, content: content(text, files) }))],
+    messages: [...system, ...messages.map(turn)],
     ...sampling,
     ...(references.length ? { prediction: { type: "content", content: references.map(part) } } : {}),
     stream: true,
     stream_options: { include_usage: true },
     spec_cpu: { tokens: true },
   };
+}
+
+/** @param {Message} message */
+function turn({ role, text, files, reasoning }) {
+  const cutInThought = role === "assistant" && !text && reasoning;
+  return { role, content: content(text, files), ...(cutInThought ? { reasoning_content: reasoning } : {}) };
 }
 
 /**

@@ -3,7 +3,7 @@
 /** @typedef {import("./types.js").Message} Message */
 
 /**
- * @param {Message} message an answer
+ * @param {Pick<Message, "steps" | "summary">} answer
  * @param {number[]} verify V(1), V(2), ...; may be empty
  * @returns {{perStep: number | null, speedup: number | null, kept: number | null}} tokens a step;
  *   times as quick as plain decoding; the share of the drafted tokens that stayed

@@ -7,13 +7,14 @@
  * @returns {AsyncGenerator<string>}
  */
 export async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
   let held = "";
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
-      const lines = (held + value).split("\n");
+      const lines = (held + decoder.decode(value, { stream: true })).split("\n");
       held = lines.pop() ?? "";
       for (const line of lines) {
         if (line.startsWith("data:")) yield line.slice(5).trim();

@@ -111,3 +111,28 @@ export function focusIsSeen() {
   const { outlineStyle, boxShadow } = getComputedStyle(one.matches(".composer textarea") ? one.form : one);
   return one === document.body || outlineStyle !== "none" || boxShadow !== "none";
 }
+
+// How many comparisons and searches of forms the parser makes for a text.
+export async function work(text) {
+  const { parse } = await import("/markdown.js");
+  const before = [String.prototype.startsWith, RegExp.prototype.exec, RegExp.prototype.test];
+  const counts = [0, 0, 0];
+  const counted = before.map(
+    (method, i) =>
+      function (...given) {
+        counts[i] += 1;
+        return method.apply(this, given);
+      },
+  );
+  const put = ([startsWith, exec, test]) => {
+    Object.assign(String.prototype, { startsWith });
+    Object.assign(RegExp.prototype, { exec, test });
+  };
+  put(counted);
+  try {
+    parse(text);
+  } finally {
+    put(before);
+  }
+  return counts[0] + counts[1] + counts[2];
+}

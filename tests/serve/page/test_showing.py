@@ -141,10 +141,30 @@ def test_no_character_is_lost_or_shown_twice(paper: Page) -> None:
     check()
 
 
-@pytest.mark.parametrize("unit", ["*", "[", "`", "_a", "> ", "- ", "[](", "**a", "|", "~~", "1. "])
-def test_a_long_text_of_signs_takes_no_long_time(paper: Page, unit: str) -> None:
-    """Work grows with the text, not with its square: a count of steps would freeze the page."""
-    paper.evaluate(LEAVES, [unit * (20_000 // len(unit))])
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "*",
+        "[",
+        "`",
+        "_a",
+        "> ",
+        "- ",
+        "[](",
+        "**a",
+        "|",
+        "~~",
+        "1. ",
+        "*a ",
+        "[a](b ",
+        "- a\n",
+        "a|\n",
+    ],
+)
+def test_the_work_grows_with_the_text_and_not_with_its_square(paper: Page, unit: str) -> None:
+    work = "(text) => import('/checks/checks.js').then((all) => all.work(text))"
+    short, long = (paper.evaluate(work, unit * times) for times in (500, 2000))
+    assert 0 < long < 6 * short
 
 
 def test_what_is_complete_is_not_drawn_again(chat: ChatPage, stub: Stub) -> None:
