@@ -100,12 +100,13 @@ export class Chat extends EventTarget {
    * @param {Message | null} [edited]
    */
   async send(text, files, edited = null) {
-    const parent = edited ? edited.parent : this.leaf;
-    const asked = question(this.conversation, parent, text, files);
-    if (!this.conversation.title) this.conversation.title = titleOf(text || files[0]?.name || "");
-    await this.store.add(this.conversation, [asked]);
+    const { conversation } = this;
+    const asked = question(conversation, edited ? edited.parent : this.leaf, text, files);
+    if (!conversation.title) conversation.title = titleOf(text || files[0]?.name || "");
     this.messages.push(asked);
-    await this.answer(asked);
+    const before = path(this.messages, asked.id);
+    await this.store.add(conversation, [asked]);
+    await this.#answer(conversation, asked, before);
   }
 
   /**
@@ -114,10 +115,19 @@ export class Chat extends EventTarget {
    * @param {Message} asked
    */
   async answer(asked) {
-    const made = emptyAnswer(this.conversation, asked.id);
-    await this.store.add(this.conversation, [made]);
-    this.messages.push(made);
-    await this.#write(made, path(this.messages, asked.id));
+    await this.#answer(this.conversation, asked, path(this.messages, asked.id));
+  }
+
+  /**
+   * @param {Conversation} conversation
+   * @param {Message} asked
+   * @param {Message[]} before what the server is given
+   */
+  async #answer(conversation, asked, before) {
+    const made = emptyAnswer(conversation, asked.id);
+    await this.store.add(conversation, [made]);
+    if (conversation.id === this.conversation.id) this.messages.push(made);
+    await this.#write(conversation, made, before);
   }
 
   /**
@@ -126,20 +136,21 @@ export class Chat extends EventTarget {
    * @param {Message} cut
    */
   async goOn(cut) {
+    const { conversation } = this;
     const claimed = await this.store.claim(cut, TAB);
     if (!claimed) return;
     this.messages = this.messages.map((message) => (message.id === cut.id ? claimed : message));
     const before = path(this.messages, claimed.text || claimed.reasoning ? claimed.id : claimed.parent);
-    await this.#write(claimed, before);
+    await this.#write(conversation, claimed, before);
   }
 
   /**
+   * @param {Conversation} conversation
    * @param {Message} message an answer
    * @param {Message[]} before what the server is given
    */
-  async #write(message, before) {
-    const { conversation } = this;
-    this.leaf = message.id;
+  async #write(conversation, message, before) {
+    if (conversation.id === this.conversation.id) this.leaf = message.id;
     const writing = new Writing(message, this.store, () => this.#tell("growth", writing));
     this.writings.set(conversation.id, writing);
     const changes = { updated: Date.now(), leaf: message.id };

@@ -43,6 +43,7 @@ export class Composer {
 
   refresh() {
     const writing = this.chat.writing !== null;
+    byId("help-ctrl").hidden = enterSends.get();
     this.button.classList.toggle("stop", writing);
     this.button.setAttribute("aria-label", writing ? "Stop" : "Send");
     this.button.title = writing ? "Stop (Esc)" : "Send (Ctrl-Enter)";

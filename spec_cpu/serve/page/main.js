@@ -22,11 +22,11 @@ async function start(store) {
   const chat = new Chat(store);
   const thread = new ThreadView(chat);
   const composer = new Composer(chat, () => thread.editLast(), toast);
-  const panel = new Panel(chat);
+  const connection = new Connection(() => greet());
+  const panel = new Panel(chat, () => connection.lost());
   const sides = new Sides(() => panel.look());
   const tip = new TokenTip(chat);
   const key = new KeyView(() => greet());
-  const connection = new Connection(() => greet());
   new SystemView(chat);
   new SettingsView(applyTheme);
   bindTint(() => thread.refresh());

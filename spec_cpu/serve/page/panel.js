@@ -1,6 +1,6 @@
 // How it is going, beside the conversation.
 
-import { state } from "./api.js";
+import { Gone, state } from "./api.js";
 import { costCurve } from "./chart.js";
 import { byId, el } from "./dom.js";
 import { doing } from "./speed.js";
@@ -15,9 +15,13 @@ const IDLE = 4000;
 const OWNERS = { this: "This conversation", yours: "Another of yours", other: "Somebody else" };
 
 export class Panel {
-  /** @param {import("./chat.js").Chat} chat */
-  constructor(chat) {
+  /**
+   * @param {import("./chat.js").Chat} chat
+   * @param {() => void} lost called when the server cannot be reached
+   */
+  constructor(chat, lost) {
     this.chat = chat;
+    this.lost = lost;
     this.element = byId("panel");
     /** @type {ServerState | null} */
     this.state = null;
@@ -40,8 +44,8 @@ export class Panel {
     if (!this.isSeen) return;
     try {
       this.state = await state();
-    } catch {
-      // Whether the server is there is said elsewhere; what is known of it stays.
+    } catch (error) {
+      if (error instanceof Gone) this.lost(); // what is known of it stays
     }
     this.refresh();
     clearTimeout(this.timer);

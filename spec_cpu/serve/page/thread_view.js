@@ -49,6 +49,7 @@ export class ThreadView {
   /** Show what is there, leaving views as they are where nothing changed. */
   refresh() {
     const { path } = this.chat;
+    const held = this.#focused();
     const shown = path.map((message) => {
       const view = this.views.get(message.id) ?? new MessageView(this.chat, message);
       this.views.set(message.id, view);
@@ -61,6 +62,25 @@ export class ThreadView {
     });
     byId("welcome").hidden = path.length > 0;
     this.#follow();
+    if (held && !this.element.contains(document.activeElement)) this.#focus(held);
+  }
+
+  /** Where the focus is among the messages. */
+  #focused() {
+    const { activeElement } = document;
+    const at = [...this.element.children].findIndex((one) => one.contains(activeElement));
+    return at < 0 || !activeElement ? null : { at, name: nameOf(activeElement) };
+  }
+
+  /**
+   * To the button that took the place of the one that had it, or to the messages.
+   *
+   * @param {{at: number, name: string}} held
+   */
+  #focus({ at, name }) {
+    const buttons = [...(this.element.children[at]?.querySelectorAll("button:enabled") ?? [])];
+    const same = /** @type {HTMLElement} */ (buttons.find((one) => nameOf(one) === name) ?? this.scroller);
+    same.focus({ preventScroll: true });
   }
 
   /** Draw at most once a frame. */
@@ -114,4 +134,9 @@ export class ThreadView {
     const last = this.chat.path.findLast((message) => message.role === "user");
     if (last && !this.chat.writing) this.views.get(last.id)?.edit();
   }
+}
+
+/** @param {Element} element */
+function nameOf(element) {
+  return element.getAttribute("aria-label") ?? element.textContent ?? "";
 }

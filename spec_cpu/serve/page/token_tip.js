@@ -1,6 +1,5 @@
 // What is known of a token, beside it: under the pointer, at a touch, or where the keyboard is.
 
-import { announce } from "./announce.js";
 import { byId, el } from "./dom.js";
 import { ORIGINS, sourceClass, sourceName } from "./tints.js";
 
@@ -50,9 +49,7 @@ export class TokenTip {
   /** @param {Event} event */
   #focus(event) {
     const token = tokenOf(event.target);
-    if (!token) return;
-    this.#show(token);
-    if (token.matches(":focus-visible")) announce(this.tip.innerText.replace(/\s+/g, " "));
+    if (token) this.#show(token);
   }
 
   /** @param {KeyboardEvent} event */

@@ -12,8 +12,11 @@ pytest.importorskip("starlette", reason="pip install starlette uvicorn")
 pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
 
 from chat_page import ChatPage
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 from stub_server import Stub
+
+_PATIENCE = 60_000  # milliseconds: other tests have the processors, too
+expect.set_options(timeout=_PATIENCE)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 # Those that a browser for tests needs as root, and in a place without other computers.
@@ -51,7 +54,7 @@ def stub(server: Stub) -> Stub:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A person's browser: tabs share what it keeps."""
     made = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
-    made.set_default_timeout(10_000)
+    made.set_default_timeout(_PATIENCE)
     yield made
     made.close()
 

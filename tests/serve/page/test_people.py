@@ -157,6 +157,15 @@ def test_all_of_it_with_the_keyboard_alone(chat: ChatPage, stub: Stub) -> None:
     press_tab_to(chat, "Go on", "Shift+Tab")
     only_keys(chat, "Enter")
     chat.said("One two.")
+    assert chat.page.evaluate("document.activeElement !== document.body"), "the place is kept"
+    stub.say("Three.")
+    press_tab_to(chat, "Answer again")
+    only_keys(chat, "Enter")
+    chat.said("Three.")
+    press_tab_to(chat, "Version before")
+    only_keys(chat, "Enter")
+    chat.said("One two.")
+    press_tab_to(chat, "Next version")
     chat.field.focus()
     only_keys(chat, "ArrowUp")
     assert focused(chat) == "Your question"
