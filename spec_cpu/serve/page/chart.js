@@ -19,17 +19,27 @@ const RIGHT = 8;
 export function costCurve(verify, width) {
   const most = verify.length;
   const highest = Math.max(2, Math.ceil(Math.max(...verify)));
-  const x = (/** @type {number} */ n) => LEFT + ((n - 1) / Math.max(1, most - 1)) * (WIDTH - LEFT - RIGHT);
+  const x = (/** @type {number} */ n) =>
+    LEFT + ((n - 1) / Math.max(1, most - 1)) * (WIDTH - LEFT - RIGHT);
   const y = (/** @type {number} */ v) => HEIGHT - BOTTOM - (v / highest) * (HEIGHT - BOTTOM - TOP);
   const curve = verify.map((v, i) => `${x(i + 1)},${y(v)}`).join(" ");
   const ceiling = Math.min(most, highest);
   const plain = `${x(1)},${y(1)} ${x(ceiling)},${y(ceiling)}`;
   const drawn = svg(
     "svg",
-    { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": inWords(verify, width) },
-    ...ticks(highest).map((v) => svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) })),
+    {
+      class: "chart",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      role: "img",
+      "aria-label": inWords(verify, width),
+    },
+    ...ticks(highest).map((v) =>
+      svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(v), y2: y(v) }),
+    ),
     ...ticks(highest).map((v) => label(String(v), LEFT - 6, y(v) + 3, "end")),
-    ...ticks(most).filter((n) => n > 0).map((n) => label(String(n), x(n), HEIGHT - 6, "middle")),
+    ...ticks(most)
+      .filter((n) => n > 0)
+      .map((n) => label(String(n), x(n), HEIGHT - 6, "middle")),
     svg("polyline", { class: "plain-line", points: plain }),
     svg("polyline", { class: "cost-line", points: curve }),
   );
@@ -51,7 +61,8 @@ function label(text, x, y, anchor) {
  * @returns {number[]} a few round numbers up to it
  */
 function ticks(most) {
-  const step = [1, 2, 4, 5, 8, 10, 16, 20, 32, 50].find((one) => most / one <= 4) ?? Math.ceil(most / 4);
+  const step =
+    [1, 2, 4, 5, 8, 10, 16, 20, 32, 50].find((one) => most / one <= 4) ?? Math.ceil(most / 4);
   return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
 }
 

@@ -1,7 +1,14 @@
 // What the page is about: the conversation that is open, and the answers that are under way.
 
 import { Gone, Refused } from "./api.js";
-import { emptyAnswer, newConversation, newestLeaf, path, question, titleOf } from "./conversation.js";
+import {
+  emptyAnswer,
+  newConversation,
+  newestLeaf,
+  path,
+  question,
+  titleOf,
+} from "./conversation.js";
 import { TAB } from "./ids.js";
 import { model, sampling, systemPrompt } from "./preferences.js";
 import { requestBody } from "./request.js";
@@ -13,8 +20,8 @@ import { Writing } from "./writing.js";
 
 /**
  * Tells listeners of: "list" (the conversations changed), "open" (another one is shown), "messages"
- * (what is shown changed), "asked" (an answer begins), "growth" (it grew), "ended" (it ended; detail: its writing),
- * "gone" (the server cannot be reached), "locked" (it wants a key).
+ * (what is shown changed), "asked" (an answer begins), "growth" (it grew), "ended" (it ended;
+ * detail: its writing), "gone" (the server cannot be reached), "locked" (it wants a key).
  */
 export class Chat extends EventTarget {
   /** @param {import("./store.js").Store} store */
@@ -55,7 +62,8 @@ export class Chat extends EventTarget {
 
   async refreshList() {
     this.list = await this.store.conversations();
-    this.conversation = this.list.find((one) => one.id === this.conversation.id) ?? this.conversation;
+    this.conversation =
+      this.list.find((one) => one.id === this.conversation.id) ?? this.conversation;
     this.#tell("list");
   }
 
@@ -140,7 +148,10 @@ export class Chat extends EventTarget {
     const claimed = await this.store.claim(cut, TAB);
     if (!claimed) return;
     this.messages = this.messages.map((message) => (message.id === cut.id ? claimed : message));
-    const before = path(this.messages, claimed.text || claimed.reasoning ? claimed.id : claimed.parent);
+    const before = path(
+      this.messages,
+      claimed.text || claimed.reasoning ? claimed.id : claimed.parent,
+    );
     await this.#write(conversation, claimed, before);
   }
 

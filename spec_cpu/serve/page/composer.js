@@ -29,9 +29,12 @@ export class Composer {
       this.press();
     });
     this.field.addEventListener("input", () => this.#typed());
-    this.field.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => this.#key(event, editLast));
+    this.field.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) =>
+      this.#key(event, editLast),
+    );
     this.#takeFiles();
-    for (const event of ["messages", "open", "ended"]) chat.addEventListener(event, () => this.refresh());
+    for (const event of ["messages", "open", "ended"])
+      chat.addEventListener(event, () => this.refresh());
     chat.addEventListener("open", () => this.#restore());
   }
 

@@ -75,7 +75,7 @@ export function path(messages, leaf) {
  */
 export function newestLeaf(messages, from) {
   const seen = new Set();
-  for (let at = from; !seen.has(at); ) {
+  for (let at = from; !seen.has(at);) {
     seen.add(at);
     const next = messages.findLast((message) => message.parent === at);
     if (!next) return at;
@@ -103,7 +103,8 @@ export function versions(messages, message) {
  * @returns {boolean}
  */
 export function isAbandoned(message, writing) {
-  if (message.role !== "assistant" || message.finish !== null || message.id === writing) return false;
+  if (message.role !== "assistant" || message.finish !== null || message.id === writing)
+    return false;
   return message.writer === TAB || Date.now() - message.saved > SILENCE;
 }
 

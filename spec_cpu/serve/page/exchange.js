@@ -61,7 +61,10 @@ function checked(entry) {
   if (!isText(conversation?.id) || !Array.isArray(messages)) throw damaged();
   const base = { ...newConversation(""), ...conversation };
   if (![base.title, base.system].every(isText)) throw damaged();
-  return { conversation: base, messages: messages.map((message) => checkedMessage(message, base.id)) };
+  return {
+    conversation: base,
+    messages: messages.map((message) => checkedMessage(message, base.id)),
+  };
 }
 
 /**
@@ -70,7 +73,16 @@ function checked(entry) {
  * @returns {Message}
  */
 function checkedMessage(message, conversation) {
-  const { id, role, text, parent = null, created, tokens = [], steps = [], files = [] } = message ?? {};
+  const {
+    id,
+    role,
+    text,
+    parent = null,
+    created,
+    tokens = [],
+    steps = [],
+    files = [],
+  } = message ?? {};
   const sound =
     isText(id) &&
     isText(text) &&
@@ -111,7 +123,8 @@ function fromChat(turns) {
   for (const { role, content } of turns.filter((turn) => turn.role !== "system")) {
     const created = conversation.created + messages.length;
     const before = messages.at(-1)?.id ?? null;
-    const kind = role === "user" ? { role } : { role: /** @type {const} */ ("assistant"), finish: "stop" };
+    const kind =
+      role === "user" ? { role } : { role: /** @type {const} */ ("assistant"), finish: "stop" };
     const base = { id: newId(), conversation: conversation.id, parent: before, text: content };
     messages.push({ ...base, created, saved: created, ...kind });
   }

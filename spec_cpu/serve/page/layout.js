@@ -39,7 +39,7 @@ export class Sides {
 
   /** @returns {boolean} whether something lay over the conversation, and was closed */
   closeOver() {
-    const over = NARROW.matches && (["sidebar", "panel"].find((side) => !byId(side).hidden));
+    const over = NARROW.matches && ["sidebar", "panel"].find((side) => !byId(side).hidden);
     if (!over) return false;
     this.#set(/** @type {"sidebar" | "panel"} */ (over), false);
     return true;

@@ -91,5 +91,8 @@ function showTitle({ conversation }) {
 applyTheme();
 Store.open().then(start, (error) => {
   byId("broken").hidden = false;
-  byId("broken").textContent = `This browser lets the page keep nothing (${error?.message ?? error}). Allow it to store data for this address, and load the page again.`;
+  const why = error?.message ?? error;
+  byId("broken").textContent =
+    `This browser lets the page keep nothing (${why}). ` +
+    "Allow it to store data for this address, and load the page again.";
 });

@@ -61,7 +61,7 @@ export function textOf(node, source) {
  */
 function linesOf(source) {
   const lines = [];
-  for (let start = 0; start < source.length; ) {
+  for (let start = 0; start < source.length;) {
     const found = source.indexOf("\n", start);
     const end = found < 0 ? source.length : found;
     const next = found < 0 ? end : end + 1;
@@ -78,7 +78,13 @@ function linesOf(source) {
  * @returns {Node}
  */
 function block(type, children, more = {}) {
-  return { type, children, start: children[0].start, end: children[children.length - 1].end, ...more };
+  return {
+    type,
+    children,
+    start: children[0].start,
+    end: children[children.length - 1].end,
+    ...more,
+  };
 }
 
 /**
@@ -114,7 +120,7 @@ class Parser {
   blocks(lines, depth) {
     /** @type {Node[]} */
     const found = [];
-    for (let at = 0; at < lines.length; ) {
+    for (let at = 0; at < lines.length;) {
       const [made, next] = this.isBlank(lines[at])
         ? this.#blank(lines, at)
         : this.#container(lines, at, depth) || this.#leaf(lines, at);
@@ -230,7 +236,8 @@ class Parser {
   /** @param {string} text of a line: does it end a paragraph? */
   #interrupts(text) {
     const item = ITEM.exec(text);
-    const begins = item && text.length > item[0].length && (!/\d/.test(item[2]) || /^1[.)]/.test(item[2]));
+    const begins =
+      item && text.length > item[0].length && (!/\d/.test(item[2]) || /^1[.)]/.test(item[2]));
     return begins || [FENCE, HEADING, RULE, QUOTE].some((form) => form.test(text));
   }
 
@@ -256,7 +263,9 @@ class Parser {
    * @returns {[Node, number]}
    */
   #code(lines, at) {
-    const [, indent, fence, language] = /** @type {RegExpExecArray} */ (FENCE.exec(this.text(lines[at])));
+    const [, indent, fence, language] = /** @type {RegExpExecArray} */ (
+      FENCE.exec(this.text(lines[at]))
+    );
     const closes = new RegExp(`^ {0,3}${fence[0]}{${fence.length},}[ \\t]*$`);
     const out = new Emitter().mark(lines[at].from, lines[at].next);
     for (at += 1; at < lines.length; at += 1) {
@@ -326,7 +335,10 @@ class Parser {
       return text.startsWith(":") ? (right ? "center" : "left") : right ? "right" : "left";
     });
     const head = this.#row(lines[at], aligns);
-    const below = block("delimiters", new Emitter().mark(lines[at + 1].from, lines[at + 1].next).nodes);
+    const below = block(
+      "delimiters",
+      new Emitter().mark(lines[at + 1].from, lines[at + 1].next).nodes,
+    );
     const rows = [head, below];
     for (at += 2; at < lines.length; at += 1) {
       const text = this.text(lines[at]);
@@ -365,10 +377,13 @@ class Parser {
     const first = text.search(/\S/);
     const outer = text[first] === "|" ? first + 1 : first;
     const body = text.trimEnd();
-    const last = body.endsWith("|") && !body.endsWith("\\|") && body.length > outer ? body.length - 1 : body.length;
+    const last =
+      body.endsWith("|") && !body.endsWith("\\|") && body.length > outer
+        ? body.length - 1
+        : body.length;
     /** @type {[number, number][]} */
     const found = [];
-    for (let from = outer; from <= last; ) {
+    for (let from = outer; from <= last;) {
       let to = from;
       while (to < last && (text[to] !== "|" || text[to - 1] === "\\")) to += 1;
       const cell = text.slice(from, to);

@@ -3,6 +3,12 @@
 /** @typedef {import("./markdown.js").Node} Node */
 /** @typedef {import("./markdown.js").Line} Line */
 
+/**
+ * What has a form of its own: [start, open) and [close, end) are marks.
+ *
+ * @typedef {{type: string, start: number, open: number, close: number, end: number, href?: string}} Span
+ */
+
 const MOST_NESTED = 8;
 const LONGEST = 2048; // characters of an address
 const ADDRESS = /^https?:\/\/[^\s<>"`]+/;
@@ -54,7 +60,9 @@ export class Emitter {
  * @param {Emitter} out
  */
 export function inline(source, lines, out) {
-  const pieces = lines.map((line, i) => source.slice(line.start, i + 1 < lines.length ? line.next : line.end));
+  const pieces = lines.map((line, i) =>
+    source.slice(line.start, i + 1 < lines.length ? line.next : line.end),
+  );
   new Inline(pieces.join(""), lines, pieces).run(out);
 }
 
@@ -115,7 +123,7 @@ class Inline {
    */
   #range(from, to, out, depth) {
     let plain = from;
-    for (let at = from; at < to; ) {
+    for (let at = from; at < to;) {
       const found = this.#special(at, to, depth);
       if (!found) {
         at += 1;
@@ -129,7 +137,7 @@ class Inline {
   }
 
   /**
-   * @param {{type: string, start: number, open: number, close: number, end: number, href?: string}} found
+   * @param {Span} found
    * @param {Emitter} out
    * @param {number} depth
    */
@@ -148,7 +156,7 @@ class Inline {
   }
 
   /**
-   * What begins at a place: [start, open) and [close, end) are marks.
+   * What begins at a place.
    *
    * @param {number} at
    * @param {number} to
@@ -201,7 +209,8 @@ class Inline {
     if (sign === "~" && !double) return null;
     const mark = double ? sign + sign : sign;
     const open = at + mark.length;
-    if (open >= to || /\s/.test(this.text[open]) || (sign === "_" && isWord(this.text[at - 1]))) return null;
+    if (open >= to || /\s/.test(this.text[open]) || (sign === "_" && isWord(this.text[at - 1])))
+      return null;
     const close = this.#find(mark, open + 1, to, (i) => this.#closes(mark, i, to));
     if (close < 0) return null;
     const type = sign === "~" ? "deleted" : double ? "strong" : "emphasis";
@@ -232,7 +241,10 @@ class Inline {
     if (close < 0) return null;
     const end = this.#find(")", close + 2, to, (i) => this.text.startsWith(")", i)) + 1;
     if (end < 1) return null;
-    const [href] = this.text.slice(close + 2, end - 1).trim().split(/\s/, 1);
+    const [href] = this.text
+      .slice(close + 2, end - 1)
+      .trim()
+      .split(/\s/, 1);
     if (!SAFE.test(href) || close === open) return null;
     return { type: "link", start: at, open, close, end, href };
   }
@@ -243,9 +255,19 @@ class Inline {
    */
   #address(at, to) {
     if (!this.text.startsWith("http", at) || isWord(this.text[at - 1])) return null;
-    const href = ADDRESS.exec(this.text.slice(at, Math.min(to, at + LONGEST)))?.[0].replace(/[.,;:!?*_)\]}'"]+$/, "");
+    const href = ADDRESS.exec(this.text.slice(at, Math.min(to, at + LONGEST)))?.[0].replace(
+      /[.,;:!?*_)\]}'"]+$/,
+      "",
+    );
     if (!href || href.endsWith("//")) return null;
-    return { type: "link", start: at, open: at, close: at + href.length, end: at + href.length, href };
+    return {
+      type: "link",
+      start: at,
+      open: at,
+      close: at + href.length,
+      end: at + href.length,
+      href,
+    };
   }
 
   /**

@@ -48,7 +48,8 @@ export class MarkdownView {
  * @param {Tints | null} tints
  */
 function keyOf(block, source, tints) {
-  return `${block.type} ${tints ? tints.version(block.end) : ""} ${source.slice(block.start, block.end)}`;
+  const version = tints ? tints.version(block.end) : "";
+  return `${block.type} ${version} ${source.slice(block.start, block.end)}`;
 }
 
 class Painter {
@@ -125,7 +126,8 @@ class Painter {
     const [head, below, ...rows] = node.children;
     const thead = el("thead", {}, el("tr", {}, ...this.#cells(head, "th")));
     const columns = thead.firstElementChild.childElementCount;
-    const marks = this.tints && el("tr", {}, el("td", { colspan: columns }, ...this.#children(below)));
+    const marks =
+      this.tints && el("tr", {}, el("td", { colspan: columns }, ...this.#children(below)));
     const lines = rows.map((row) => el("tr", {}, ...this.#cells(row, "td")));
     const body = el("tbody", {}, marks, ...lines);
     const given = { class: "table", tabindex: "0", role: "region", "aria-label": "Table" };

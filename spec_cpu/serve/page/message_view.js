@@ -29,7 +29,14 @@ export class MessageView {
     const who = message.role === "user" ? "You" : "Answer";
     const heading = el("h2", { class: "unseen", id: `who-${message.id}` }, who);
     const given = { class: `message ${message.role}`, "aria-labelledby": heading.id };
-    this.element = el("article", { ...given, "data-id": message.id }, heading, this.body, this.status, this.foot);
+    this.element = el(
+      "article",
+      { ...given, "data-id": message.id },
+      heading,
+      this.body,
+      this.status,
+      this.foot,
+    );
     if (message.role === "assistant") this.#buildAnswer();
   }
 
@@ -62,7 +69,12 @@ export class MessageView {
     if (this.editor) return;
     const files = (this.message.files ?? []).map(({ name, text }) => {
       const size = `${text.length.toLocaleString()} characters`;
-      return el("details", { class: "file" }, el("summary", {}, name, " ", el("span", {}, size)), el("pre", {tabindex: "0"}, text));
+      return el(
+        "details",
+        { class: "file" },
+        el("summary", {}, name, " ", el("span", {}, size)),
+        el("pre", { tabindex: "0" }, text),
+      );
     });
     const text = this.message.text ? [el("p", { class: "typed" }, this.message.text)] : [];
     this.body.replaceChildren(...files, ...text);
@@ -98,7 +110,8 @@ export class MessageView {
     const busy = chat.writing !== null;
     const parts = [this.#versions()];
     if (message.text) parts.push(copyButton("Copy this text", () => this.message.text));
-    if (message.role === "user" && !busy) parts.push(iconButton("edit", "Edit and ask again", () => this.edit()));
+    if (message.role === "user" && !busy)
+      parts.push(iconButton("edit", "Edit and ask again", () => this.edit()));
     if (message.role === "assistant" && !busy) parts.push(...this.#answerButtons());
     if (message.summary) parts.push(el("span", { class: "speed" }, speed(message)));
     this.foot.replaceChildren(...parts);
@@ -108,7 +121,9 @@ export class MessageView {
     const { message, chat } = this;
     const asked = chat.messages.find((one) => one.id === message.parent);
     const buttons = asked ? [iconButton("again", "Answer again", () => chat.answer(asked))] : [];
-    const cut = isAbandoned(message, null) || ["length", "stopped", "gone", "error"].includes(message.finish ?? "");
+    const cut =
+      isAbandoned(message, null) ||
+      ["length", "stopped", "gone", "error"].includes(message.finish ?? "");
     if (!cut) return buttons;
     const label = message.text || message.reasoning ? "Go on" : "Try again";
     const on = { click: () => chat.goOn(message) };
@@ -121,14 +136,24 @@ export class MessageView {
     const all = versions(chat.messages, message);
     if (all.length < 2 || chat.writing) return "";
     const at = all.findIndex((one) => one.id === message.id);
-    const step = (/** @type {string} */ icon, /** @type {string} */ label, /** @type {number} */ to) => {
+    const step = (
+      /** @type {string} */ icon,
+      /** @type {string} */ label,
+      /** @type {number} */ to,
+    ) => {
       const button = iconButton(icon, label, () => chat.show(all[to].id));
       button.disabled = !all[to];
       return button;
     };
     const where = el("span", {}, `${at + 1} of ${all.length}`);
     const group = { class: "versions", role: "group", "aria-label": "Versions" };
-    return el("span", group, step("back", "Version before", at - 1), where, step("forward", "Next version", at + 1));
+    return el(
+      "span",
+      group,
+      step("back", "Version before", at - 1),
+      where,
+      step("forward", "Next version", at + 1),
+    );
   }
 
   /** Put the question into a field. */
@@ -155,9 +180,18 @@ export class MessageView {
       event.stopPropagation();
     };
     field.addEventListener("keydown", press);
-    const ask = el("button", { type: "button", class: "small primary", on: { click: send } }, "Ask");
+    const ask = el(
+      "button",
+      { type: "button", class: "small primary", on: { click: send } },
+      "Ask",
+    );
     const cancel = el("button", { type: "button", class: "small", on: { click: close } }, "Cancel");
-    this.editor = el("div", { class: "editor" }, field, el("div", { class: "buttons" }, ask, cancel));
+    this.editor = el(
+      "div",
+      { class: "editor" },
+      field,
+      el("div", { class: "buttons" }, ask, cancel),
+    );
     this.body.replaceChildren(this.editor);
     field.focus();
   }

@@ -82,11 +82,26 @@ export class Panel {
   #showSources({ by_source: sources }) {
     const rows = Object.entries(sources).map(([name, { drafted, accepted }]) => {
       const share = drafted ? accepted / drafted : 0;
-      const bar = el("span", { class: "bar" }, el("span", { class: `filled ${sourceClass(name)}` }));
+      const bar = el(
+        "span",
+        { class: "bar" },
+        el("span", { class: `filled ${sourceClass(name)}` }),
+      );
       bar.firstChild.style.width = `${100 * share}%`;
       const figures = `${Math.round(100 * share)} %`;
-      const counts = el("span", { class: "counts" }, `${accepted.toLocaleString()} of ${drafted.toLocaleString()} stayed`);
-      return el("li", {}, el("span", { class: "name" }, sourceName(name)), el("span", {}, figures), bar, counts);
+      const counts = el(
+        "span",
+        { class: "counts" },
+        `${accepted.toLocaleString()} of ${drafted.toLocaleString()} stayed`,
+      );
+      return el(
+        "li",
+        {},
+        el("span", { class: "name" }, sourceName(name)),
+        el("span", {}, figures),
+        bar,
+        counts,
+      );
     });
     byId("sources").replaceChildren(...rows);
     byId("no-sources").hidden = rows.length > 0;
@@ -100,7 +115,10 @@ export class Panel {
     byId("curve").replaceChildren(...(verify.length > 1 ? [costCurve(verify, width)] : []));
     byId("curve-legend").hidden = verify.length < 2;
     const at = verify[Math.min(width, verify.length) - 1];
-    byId("width").textContent = width && at ? `Latest: ${width} token${width > 1 ? "s" : ""} for ${at.toFixed(2)} plain steps` : "";
+    byId("width").textContent =
+      width && at
+        ? `Latest: ${width} token${width > 1 ? "s" : ""} for ${at.toFixed(2)} plain steps`
+        : "";
     byId("no-curve").hidden = verify.length > 1;
   }
 
@@ -126,6 +144,7 @@ export class Panel {
     });
     byId("shares").replaceChildren(...parts.map(({ bar }) => bar));
     byId("share-list").replaceChildren(...parts.map(({ item }) => item));
-    byId("load").textContent = `${active} of ${slots} at work${waiting ? `, ${waiting} waiting` : ""}`;
+    byId("load").textContent =
+      `${active} of ${slots} at work${waiting ? `, ${waiting} waiting` : ""}`;
   }
 }

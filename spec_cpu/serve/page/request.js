@@ -11,13 +11,17 @@
  * @param {string} model
  */
 export function requestBody(conversation, messages, sampling, model) {
-  const system = conversation.system.trim() ? [{ role: "system", content: conversation.system }] : [];
+  const system = conversation.system.trim()
+    ? [{ role: "system", content: conversation.system }]
+    : [];
   const references = messages.flatMap((message) => message.files ?? []);
   return {
     model,
     messages: [...system, ...messages.map(turn)],
     ...sampling,
-    ...(references.length ? { prediction: { type: "content", content: references.map(part) } } : {}),
+    ...(references.length
+      ? { prediction: { type: "content", content: references.map(part) } }
+      : {}),
     stream: true,
     stream_options: { include_usage: true },
     spec_cpu: { tokens: true },
@@ -27,7 +31,11 @@ export function requestBody(conversation, messages, sampling, model) {
 /** @param {Message} message */
 function turn({ role, text, files, reasoning }) {
   const cutInThought = role === "assistant" && !text && reasoning;
-  return { role, content: content(text, files), ...(cutInThought ? { reasoning_content: reasoning } : {}) };
+  return {
+    role,
+    content: content(text, files),
+    ...(cutInThought ? { reasoning_content: reasoning } : {}),
+  };
 }
 
 /**
@@ -36,7 +44,10 @@ function turn({ role, text, files, reasoning }) {
  */
 function content(text, files = []) {
   if (!files.length) return text;
-  const given = files.map(({ name, text: inside }) => ({ type: "text", text: `${name}:\n\n${inside}\n\n` }));
+  const given = files.map(({ name, text: inside }) => ({
+    type: "text",
+    text: `${name}:\n\n${inside}\n\n`,
+  }));
   return [...given, ...(text ? [{ type: "text", text }] : [])];
 }
 

@@ -10,15 +10,75 @@ import { apiKey, enterSends, sampling, systemPrompt, theme } from "./preferences
  * @type {{name: string, label: string, help: string, min: number, max?: number, step: number}[]}
  */
 const SETTINGS = [
-  { name: "temperature", label: "Temperature", help: "0: always the likeliest word. Higher: more varied.", min: 0, max: 2, step: 0.05 },
-  { name: "top_p", label: "Top-p", help: "Only the likeliest words that together have this probability. 1: all.", min: 0, max: 1, step: 0.01 },
-  { name: "top_k", label: "Top-k", help: "Only this many of the likeliest words. 0: all.", min: 0, step: 1 },
-  { name: "min_p", label: "Min-p", help: "Only words at least this likely, relative to the likeliest. 0: all.", min: 0, max: 1, step: 0.01 },
-  { name: "max_tokens", label: "Longest answer", help: "In tokens. Empty: as long as there is room.", min: 1, step: 1 },
-  { name: "seed", label: "Seed", help: "The same seed gives the same answer again. Empty: another each time.", min: 0, step: 1 },
-  { name: "frequency_penalty", label: "Frequency penalty", help: "Against words, for each time that they occurred.", min: -2, max: 2, step: 0.1 },
-  { name: "presence_penalty", label: "Presence penalty", help: "Against words that occurred at all.", min: -2, max: 2, step: 0.1 },
-  { name: "repeat_penalty", label: "Repeat penalty", help: "Divides the odds of words that occurred lately. 1: off.", min: 0.5, max: 2, step: 0.05 },
+  {
+    name: "temperature",
+    label: "Temperature",
+    help: "0: always the likeliest word. Higher: more varied.",
+    min: 0,
+    max: 2,
+    step: 0.05,
+  },
+  {
+    name: "top_p",
+    label: "Top-p",
+    help: "Only the likeliest words that together have this probability. 1: all.",
+    min: 0,
+    max: 1,
+    step: 0.01,
+  },
+  {
+    name: "top_k",
+    label: "Top-k",
+    help: "Only this many of the likeliest words. 0: all.",
+    min: 0,
+    step: 1,
+  },
+  {
+    name: "min_p",
+    label: "Min-p",
+    help: "Only words at least this likely, relative to the likeliest. 0: all.",
+    min: 0,
+    max: 1,
+    step: 0.01,
+  },
+  {
+    name: "max_tokens",
+    label: "Longest answer",
+    help: "In tokens. Empty: as long as there is room.",
+    min: 1,
+    step: 1,
+  },
+  {
+    name: "seed",
+    label: "Seed",
+    help: "The same seed gives the same answer again. Empty: another each time.",
+    min: 0,
+    step: 1,
+  },
+  {
+    name: "frequency_penalty",
+    label: "Frequency penalty",
+    help: "Against words, for each time that they occurred.",
+    min: -2,
+    max: 2,
+    step: 0.1,
+  },
+  {
+    name: "presence_penalty",
+    label: "Presence penalty",
+    help: "Against words that occurred at all.",
+    min: -2,
+    max: 2,
+    step: 0.1,
+  },
+  {
+    name: "repeat_penalty",
+    label: "Repeat penalty",
+    help: "Divides the odds of words that occurred lately. 1: off.",
+    min: 0.5,
+    max: 2,
+    step: 0.05,
+  },
 ];
 
 export class SettingsView {
@@ -50,10 +110,22 @@ export class SettingsView {
 
   /** @param {typeof SETTINGS[number]} setting */
   #field({ name, label, help, ...limits }) {
-    const field = el("input", { type: "number", id: `set-${name}`, inputmode: "decimal", "aria-describedby": `help-${name}`, ...limits });
+    const field = el("input", {
+      type: "number",
+      id: `set-${name}`,
+      inputmode: "decimal",
+      "aria-describedby": `help-${name}`,
+      ...limits,
+    });
     field.addEventListener("change", () => this.#keep(name, field));
     const words = el("label", { for: field.id }, label);
-    const row = el("div", { class: "setting" }, words, field, el("p", { class: "help", id: `help-${name}` }, help));
+    const row = el(
+      "div",
+      { class: "setting" },
+      words,
+      field,
+      el("p", { class: "help", id: `help-${name}` }, help),
+    );
     return { name, field, row };
   }
 

@@ -20,18 +20,25 @@ export class Sidebar {
     byId("new").addEventListener("click", () => open(null));
     byId("export").addEventListener("click", () => this.#export(chat.list));
     byId("import").addEventListener("click", () => byId("import-input").click());
-    byId("import-input").addEventListener("change", (/** @type {any} */ event) => this.#import(event.target));
-    for (const event of ["list", "open", "messages"]) chat.addEventListener(event, () => this.refresh());
+    byId("import-input").addEventListener("change", (/** @type {any} */ event) =>
+      this.#import(event.target),
+    );
+    for (const event of ["list", "open", "messages"])
+      chat.addEventListener(event, () => this.refresh());
   }
 
   refresh() {
     if (this.renaming) return;
     const focused = document.activeElement?.closest("[data-conversation]");
-    const held = focused && { id: focused.getAttribute("data-conversation"), at: document.activeElement?.className };
+    const held = focused && {
+      id: focused.getAttribute("data-conversation"),
+      at: document.activeElement?.className,
+    };
     this.list.replaceChildren(...this.chat.list.map((one) => this.#row(one)));
     byId("no-conversations").hidden = this.chat.list.length > 0;
     byId("export").disabled = !this.chat.list.length;
-    if (held) this.list.querySelector(`[data-conversation="${CSS.escape(held.id ?? "")}"] .open`)?.focus();
+    if (held)
+      this.list.querySelector(`[data-conversation="${CSS.escape(held.id ?? "")}"] .open`)?.focus();
   }
 
   /** @param {Conversation} one */
@@ -40,11 +47,21 @@ export class Sidebar {
     const title = one.title || "Untitled";
     const given = { type: "button", class: "open", "aria-current": current && "page", title };
     const open = el("button", { ...given, on: { click: () => this.open(one.id) } }, title);
-    const busy = this.chat.writings.has(one.id) && el("span", { class: "busy", role: "img", "aria-label": "answering" });
+    const busy =
+      this.chat.writings.has(one.id) &&
+      el("span", { class: "busy", role: "img", "aria-label": "answering" });
     const rename = iconButton("edit", `Rename ${title}`, () => this.#rename(row, one), "quiet");
     const save = iconButton("save", `Export ${title}`, () => this.#export([one]), "quiet");
     const remove = iconButton("delete", `Delete ${title}`, () => this.#remove(one), "quiet");
-    const row = el("li", { "data-conversation": one.id, class: current && "current" }, open, busy, rename, save, remove);
+    const row = el(
+      "li",
+      { "data-conversation": one.id, class: current && "current" },
+      open,
+      busy,
+      rename,
+      save,
+      remove,
+    );
     return row;
   }
 
@@ -93,7 +110,9 @@ export class Sidebar {
       const held = await imported(this.chat.store, await file.text());
       await this.chat.refreshList();
       if (held.length) this.open(held[0].id);
-      toast(held.length === 1 ? "1 conversation was read." : `${held.length} conversations were read.`);
+      toast(
+        held.length === 1 ? "1 conversation was read." : `${held.length} conversations were read.`,
+      );
     } catch (error) {
       toast(`${file.name}: ${/** @type {Error} */ (error).message}`);
     }

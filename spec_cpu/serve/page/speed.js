@@ -9,7 +9,8 @@
  *   times as quick as plain decoding; the share of the drafted tokens that stayed
  */
 export function doing({ steps = [], summary }, verify) {
-  const sum = (/** @type {(step: import("./types.js").Step) => number} */ of) => steps.reduce((all, step) => all + of(step), 0);
+  const sum = (/** @type {(step: import("./types.js").Step) => number} */ of) =>
+    steps.reduce((all, step) => all + of(step), 0);
   const tokens = sum((step) => step.tokens);
   const drafted = sum((step) => step.drafted);
   const cost = sum((step) => passCost(verify, step.drafted + 1));

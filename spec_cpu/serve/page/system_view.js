@@ -11,7 +11,9 @@ export class SystemView {
       if (document.activeElement !== field) field.value = system;
       byId("system-short").textContent = system.trim().split("\n", 1)[0] || "none";
     };
-    field.addEventListener("input", () => chat.change(chat.conversation.id, { system: field.value }));
+    field.addEventListener("input", () =>
+      chat.change(chat.conversation.id, { system: field.value }),
+    );
     for (const event of ["open", "list"]) chat.addEventListener(event, show);
   }
 }

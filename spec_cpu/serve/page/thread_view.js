@@ -29,7 +29,9 @@ export class ThreadView {
     chat.addEventListener("open", () => this.#open());
     chat.addEventListener("messages", () => this.refresh());
     chat.addEventListener("growth", () => this.#grew());
-    chat.addEventListener("ended", (event) => this.#ended(/** @type {CustomEvent} */ (event).detail));
+    chat.addEventListener("ended", (event) =>
+      this.#ended(/** @type {CustomEvent} */ (event).detail),
+    );
     setInterval(() => this.#look(), LOOKED_AT);
   }
 
@@ -56,9 +58,12 @@ export class ThreadView {
       view.update(message);
       return view.element;
     });
-    [...this.element.children].filter((child) => !shown.includes(child)).forEach((child) => child.remove());
+    [...this.element.children]
+      .filter((child) => !shown.includes(child))
+      .forEach((child) => child.remove());
     shown.forEach((element, at) => {
-      if (this.element.children[at] !== element) this.element.insertBefore(element, this.element.children[at] ?? null);
+      if (this.element.children[at] !== element)
+        this.element.insertBefore(element, this.element.children[at] ?? null);
     });
     byId("welcome").hidden = path.length > 0;
     this.#follow();
@@ -79,7 +84,9 @@ export class ThreadView {
    */
   #focus({ at, name }) {
     const buttons = [...(this.element.children[at]?.querySelectorAll("button:enabled") ?? [])];
-    const same = /** @type {HTMLElement} */ (buttons.find((one) => nameOf(one) === name) ?? this.scroller);
+    const same = /** @type {HTMLElement} */ (
+      buttons.find((one) => nameOf(one) === name) ?? this.scroller
+    );
     same.focus({ preventScroll: true });
   }
 
@@ -107,13 +114,20 @@ export class ThreadView {
     }
     (this.reader ?? new Reader()).follow(message.text, true);
     this.reader = null;
-    announce(message.error ?? (message.finish === "stopped" ? "Stopped." : "The answer is complete."));
+    announce(
+      message.error ?? (message.finish === "stopped" ? "Stopped." : "The answer is complete."),
+    );
   }
 
   /** Answers of other tabs may have been cut off since. */
   #look() {
-    const waits = this.chat.path.some((message) => message.finish === null && !this.chat.isWriting(message.id));
-    if (waits && this.chat.path.some((message) => isAbandoned(message, this.chat.writing?.message.id ?? null))) {
+    const waits = this.chat.path.some(
+      (message) => message.finish === null && !this.chat.isWriting(message.id),
+    );
+    if (
+      waits &&
+      this.chat.path.some((message) => isAbandoned(message, this.chat.writing?.message.id ?? null))
+    ) {
       const cut = this.element.querySelector(".go-on");
       if (!cut) this.refresh();
     }

@@ -14,8 +14,15 @@ export function toast(text, offer = null) {
     close();
     offer?.press();
   };
-  const button = offer && el("button", { type: "button", class: "small", on: { click: act } }, offer.label);
-  const made = el("div", { class: "toast" }, el("span", {}, text), button, iconButton("close", "Close", close));
+  const button =
+    offer && el("button", { type: "button", class: "small", on: { click: act } }, offer.label);
+  const made = el(
+    "div",
+    { class: "toast" },
+    el("span", {}, text),
+    button,
+    iconButton("close", "Close", close),
+  );
   byId("toasts").replaceChildren(made);
   const end = () => {
     if (made.matches(":hover, :focus-within")) setTimeout(end, SHOWN);

@@ -104,15 +104,25 @@ function isSeen(element) {
 /** @param {Token} token */
 function describe({ text, origin, sources, alternatives }) {
   const [said, word] = [SAID[origin] ?? "", ORIGINS[origin] ?? origin];
-  const head = el("p", { class: "tip-head" }, el("code", {}, visible(text)), " ", el("span", { class: `kind ${origin}` }, word));
-  const who = sources.map((source) => el("span", { class: `source ${sourceClass(source)}` }, sourceName(source)));
+  const head = el(
+    "p",
+    { class: "tip-head" },
+    el("code", {}, visible(text)),
+    " ",
+    el("span", { class: `kind ${origin}` }, word),
+  );
+  const who = sources.map((source) =>
+    el("span", { class: `source ${sourceClass(source)}` }, sourceName(source)),
+  );
   const by = who.length > 0 && el("p", { class: "tip-by" }, "by ", ...who);
   const rows = alternatives.map(([other, chance]) => {
     const share = `${(100 * chance).toFixed(chance < 0.1 ? 1 : 0)} %`;
     const bar = el("meter", { min: "0", max: "1", value: chance, "aria-hidden": "true" });
     return el("li", {}, el("code", {}, visible(other)), bar, el("span", {}, share));
   });
-  const others = rows.length > 0 && el("div", {}, el("p", { class: "tip-by" }, "Also drafted here:"), el("ul", {}, ...rows));
+  const others =
+    rows.length > 0 &&
+    el("div", {}, el("p", { class: "tip-by" }, "Also drafted here:"), el("ul", {}, ...rows));
   return [head, el("p", {}, said), by, others].filter(Boolean);
 }
 

@@ -56,7 +56,8 @@ export class Writing {
 
   async #save() {
     await this.store.save(this.message).catch((error) => {
-      this.message.error = `This browser could not keep the answer (${error.message}). Copy or export it.`;
+      const why = `This browser could not keep the answer (${error.message}).`;
+      this.message.error = `${why} Copy it.`;
     });
   }
 
@@ -69,7 +70,8 @@ export class Writing {
     if (chunk.spec_cpu) this.#count(chunk.spec_cpu);
     for (const { delta, finish_reason: finish } of chunk.choices) {
       const { message } = this;
-      if (delta.reasoning_content) message.reasoning = (message.reasoning ?? "") + delta.reasoning_content;
+      if (delta.reasoning_content)
+        message.reasoning = (message.reasoning ?? "") + delta.reasoning_content;
       if (delta.content) message.text += delta.content;
       if (finish) message.finish = finish;
     }

@@ -14,7 +14,8 @@ export function names() {
   }
   const operable = "button, a, input, select, textarea, summary, [role], [tabindex='0']";
   for (const one of document.querySelectorAll(operable)) {
-    const shown = !one.closest("[aria-hidden=true], [hidden]") && one.getAttribute("role") !== "status";
+    const shown =
+      !one.closest("[aria-hidden=true], [hidden]") && one.getAttribute("role") !== "status";
     if (shown && !isNamed(one)) wrong.push(`no name: ${one.outerHTML.slice(0, 80)}`);
   }
   for (const image of document.querySelectorAll("img")) {
@@ -47,7 +48,8 @@ export function contrast() {
     const color = one instanceof SVGElement ? style.fill : style.color;
     const found = ratio(color, one);
     looked += 1;
-    if (found < leastRatio(style)) wrong.push(`${found.toFixed(2)} ${one.className} ${data.slice(0, 30)}`);
+    if (found < leastRatio(style))
+      wrong.push(`${found.toFixed(2)} ${one.className} ${data.slice(0, 30)}`);
   }
   for (const field of document.querySelectorAll("input:not([type=checkbox]), select, textarea")) {
     if (!field.checkVisibility() || field.closest(".composer")) continue;
@@ -64,7 +66,9 @@ function leastRatio({ fontSize, fontWeight }) {
 
 function ratio(color, one) {
   const behind = ground(one);
-  const [high, low] = [luminance(over(rgba(color), behind)), luminance(behind)].sort((a, b) => b - a);
+  const [high, low] = [luminance(over(rgba(color), behind)), luminance(behind)].sort(
+    (a, b) => b - a,
+  );
   return (high + 0.05) / (low + 0.05);
 }
 
@@ -99,7 +103,8 @@ export function tooWide() {
   return [...document.querySelectorAll("body *")]
     .filter((one) => {
       const { left, right, width } = one.getBoundingClientRect();
-      if (!one.checkVisibility() || one.closest("pre, .table, .unseen, .skip") || !width) return false;
+      if (!one.checkVisibility() || one.closest("pre, .table, .unseen, .skip") || !width)
+        return false;
       return right > innerWidth + 0.5 || left < -0.5;
     })
     .map((one) => one.outerHTML.slice(0, 80));
@@ -108,7 +113,9 @@ export function tooWide() {
 // Is it seen where the focus is?
 export function focusIsSeen() {
   const one = document.activeElement;
-  const { outlineStyle, boxShadow } = getComputedStyle(one.matches(".composer textarea") ? one.form : one);
+  const { outlineStyle, boxShadow } = getComputedStyle(
+    one.matches(".composer textarea") ? one.form : one,
+  );
   return one === document.body || outlineStyle !== "none" || boxShadow !== "none";
 }
 
