@@ -135,7 +135,7 @@ export class Panel {
 
   /** @param {ServerState} state */
   #showShares({ shares, width, active, waiting, slots }) {
-    const parts = shares.map((share) => {
+    const parts = (active ? shares : []).map((share) => {
       const who = this.#whose(share.id, shares.length);
       const words = `${OWNERS[who]}: ${share.rows} of ${width}, ${share.drafted} drafted`;
       const bar = el("span", { class: `share ${who}`, title: words });
