@@ -21,6 +21,7 @@ export class ThreadView {
     /** @type {Reader | null} */
     this.reader = null;
     this.scroller.addEventListener("scroll", () => this.#scrolled());
+    new ResizeObserver(() => this.#follow()).observe(this.scroller);
     byId("to-end").addEventListener("click", () => {
       this.toEnd();
       byId("composer-text").focus();

@@ -133,6 +133,26 @@ def show_everything_small(chat: ChatPage) -> None:
     expect(chat.page.locator("#sidebar")).to_be_hidden()
 
 
+def test_the_end_stays_in_view(chat: ChatPage, stub: Stub) -> None:
+    """While an answer grows, where the window gets smaller, and not where a person scrolled up."""
+    stub.say("word " * 400 + "\n\n" + "more " * 400, hold_at=300)
+    chat.send("A long one.")
+    thread = chat.page.locator("#thread")
+    below = "(t) => t.scrollHeight - t.scrollTop - t.clientHeight"
+    expect(chat.answers.last).to_contain_text("more")
+    assert thread.evaluate(below) < 2
+    chat.page.set_viewport_size({"width": 1280, "height": 500})
+    expect(chat.page.locator("#to-end")).to_be_hidden()
+    assert thread.evaluate(below) < 2
+    thread.evaluate("(t) => { t.scrollTop = 0; }")
+    expect(chat.page.locator("#to-end")).to_be_visible()
+    stub.resume()
+    expect(chat.page.locator(".speed")).to_have_count(1)
+    assert thread.evaluate("(t) => t.scrollTop") == 0
+    chat.button("To the end of the conversation").click()
+    assert thread.evaluate(below) < 2
+
+
 def test_a_side_that_lies_over_the_conversation_is_closed_by_a_touch_beside_it(
     chat: ChatPage,
 ) -> None:
