@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, TypedDict
 
 from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+from spec_cpu.errors import UsageError
 
 
 class Message(TypedDict):
@@ -12,6 +15,11 @@ class Message(TypedDict):
 
     role: str
     content: str
+
+
+Turn: TypeAlias = Mapping[str, Any]
+"""A `Message`, or one with more that templates know, such as `tool_calls`; its role can be `tool`,
+too."""
 
 
 class ChatTemplate:
@@ -31,32 +39,41 @@ class ChatTemplate:
             return
         try:
             self._formatter = Jinja2ChatFormatter(source, eos_token=eos, bos_token=bos)
+            self._apply([Message(role="user", content=".")], ())
         except Exception as error:
             self._use_plain(error)
 
-    def render(self, messages: list[Message]) -> str:
-        """The prompt for the next answer to `messages`."""
+    def render(self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The prompt for the next answer to `messages`.
+
+        Args:
+            tools: functions that may be called, as OpenAI describes them; for a template that has a
+                place for them.
+
+        Raises:
+            UsageError: the template refuses the conversation, for the order of its turns, say.
+        """
         if self._formatter is None:
             return _plain(messages)
         try:
-            return self._apply(messages)
+            return self._apply(messages, tools)
         except Exception as error:
-            self._use_plain(error)
-            return _plain(messages)
+            raise UsageError(f"the model's chat template refuses this: {error}") from None
 
     @property
     def stops(self) -> tuple[str, ...]:
         """What ends an answer besides the model's own end tokens."""
         return () if self._formatter is not None else (f"\n{_USER}",)
 
-    def _apply(self, messages: list[Message]) -> str:
+    def _apply(self, messages: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> str:
         try:
-            return str(self._formatter(messages=messages).prompt)
+            return str(self._formatter(messages=messages, tools=tools or None).prompt)
         except Exception:
             # Some models (Gemma among them) refuse a system turn: say it in the first user turn.
-            if not messages or messages[0]["role"] != "system":
+            if len(messages) < 2 or messages[0]["role"] != "system":
                 raise
-            return str(self._formatter(messages=_without_system(messages)).prompt)
+            merged = _without_system(messages)
+            return str(self._formatter(messages=merged, tools=tools or None).prompt)
 
     def _use_plain(self, error: Exception) -> None:
         self._formatter = None
@@ -67,15 +84,14 @@ class ChatTemplate:
 
 
 _USER = "User:"
-_NAMES = {"system": "System:", "user": _USER, "assistant": "Assistant:"}
+_NAMES = {"system": "System:", "user": _USER, "assistant": "Assistant:", "tool": "Tool:"}
 
 
-def _plain(messages: list[Message]) -> str:
+def _plain(messages: Sequence[Turn]) -> str:
     turns = [f"{_NAMES[message['role']]} {message['content']}\n" for message in messages]
     return "".join(turns) + _NAMES["assistant"]
 
 
-def _without_system(messages: list[Message]) -> list[Message]:
+def _without_system(messages: Sequence[Turn]) -> list[Turn]:
     system, first, *rest = messages
-    content = f"{system['content']}\n\n{first['content']}"
-    return [Message(role=first["role"], content=content), *rest]
+    return [{**first, "content": f"{system['content']}\n\n{first['content']}"}, *rest]

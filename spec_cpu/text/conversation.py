@@ -14,11 +14,12 @@ marks, the first is right; else the second, in which no text can be part of a ma
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from spec_cpu.llama.chat import ChatTemplate, Message
+from spec_cpu.llama.chat import ChatTemplate, Turn
 from spec_cpu.llama.vocab import Vocab
 
 _SPARE = range(0xE000, 0xF900)  # private use: characters that mean nothing
@@ -26,36 +27,97 @@ _SPACE = " \t\n\v\f\r"  # what llama.cpp strips behind some marks
 
 
 def read_conversation(
-    template: ChatTemplate, vocab: Vocab, messages: Sequence[Message]
+    template: ChatTemplate,
+    vocab: Vocab,
+    messages: Sequence[Turn],
+    tools: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[str, list[int]]:
     """`messages` up to where the next answer begins.
+
+    Args:
+        tools: functions that may be called, as OpenAI describes them.
 
     Returns:
         The text without a BOS of the template's own, and the tokens, with one if the model wants
         it. Where no message spells a mark, they are those of the whole text.
+
+    Raises:
+        UsageError: the template refuses the conversation.
     """
-    marks = _marks(template, vocab, messages)
-    text = template.render(_each(messages, marks.cut_names))
-    if any(marks.edges.search(message["content"]) for message in messages):
-        wary = template.render(_each(messages, marks.cut_edges))
+    said = _Said(messages, tools)
+    marks = _marks(template, vocab, said)
+    text = said.rendered(template, marks.cut_names)
+    if any(marks.edges.search(one) for one in said.texts):
+        wary = said.rendered(template, marks.cut_edges)
         if marks.found(wary) != marks.found(text):
             text = wary
     bos = vocab.text(vocab.bos).decode("utf-8", "replace")
     return text.removeprefix(bos).replace(marks.cut, ""), marks.tokenize(text)
 
 
-def _each(messages: Sequence[Message], change: Callable[[str], str]) -> list[Message]:
-    return [Message(role=one["role"], content=change(one["content"])) for one in messages]
+@dataclass(frozen=True)
+class _Said:
+    """What a template is given: turns, and tools."""
+
+    messages: Sequence[Turn]
+    tools: Sequence[Mapping[str, Any]]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Every text in it that a person or a model may have written."""
+        return list(_texts([*self.messages, *self.tools]))
+
+    def rendered(self, template: ChatTemplate, change: Callable[[str], str]) -> str:
+        """What the template makes of it when every text is changed."""
+        return template.render(_changed(self.messages, change), _changed(self.tools, change))
 
 
-def _marks(template: ChatTemplate, vocab: Vocab, messages: Sequence[Message]) -> _Marks:
-    texts = "\n".join(message["content"] for message in messages)
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from () if _is_name(key) else (key,)
+            yield from () if _is_structure(key, inner) else _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    """`value` with each of its texts changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {
+            key if _is_name(key) else change(key): inner
+            if _is_structure(key, inner)
+            else _changed(inner, change)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_changed(inner, change) for inner in value]
+    return value
+
+
+def _is_name(key: str) -> bool:
+    """Is it a word, by which a template may look things up? No mark is one."""
+    return key.isidentifier()
+
+
+def _is_structure(key: str, value: Any) -> bool:
+    """Is it a word that a template goes by, such as a turn's role?"""
+    return key in ("role", "type") and isinstance(value, str) and _is_name(value)
+
+
+def _marks(template: ChatTemplate, vocab: Vocab, said: _Said) -> _Marks:
+    texts = "\n".join(said.texts)
     cut = next(one for one in map(chr, _SPARE) if one not in texts and one not in template.source)
     ids = vocab.controls
     # Other special tokens are a text's own to use, but for those that the template uses as marks.
     spelt = {name: i for name, i in vocab.user_defined.items() if name.strip() and name in texts}
     if spelt:
-        blank = template.render(_each(messages, lambda text: re.sub(r"\S", cut, text)))
+        blank = said.rendered(template, lambda text: re.sub(r"\S", cut, text))
         ids = ids | {name: i for name, i in spelt.items() if name in blank}
     return _Marks(vocab, ids, cut)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spec_cpu.arguments import check_prompt
 from spec_cpu.errors import UsageError
-from spec_cpu.llama.chat import Message
+from spec_cpu.llama.chat import Message, Turn
 from spec_cpu.llama.model import Model
 from spec_cpu.text.conversation import read_conversation
 
@@ -45,13 +46,29 @@ def render(
     check_prompt(prompt)
     check_turns(before)
     vocab = target.vocab
-    if before is None:
-        rendered = Rendered(prompt, vocab.tokenize(prompt, parse_special=special))
-    else:
-        template = target.chat_template
-        turns = [*before, Message(role="user", content=prompt)]
-        text, tokens = read_conversation(template, vocab, turns)
-        rendered = Rendered(text, tokens, template.stops, template.notice)
+    if before is not None:
+        return render_turns(target, [*before, Message(role="user", content=prompt)])
+    return _checked(Rendered(prompt, vocab.tokenize(prompt, parse_special=special)))
+
+
+def render_turns(
+    target: Model, turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]] = ()
+) -> Rendered:
+    """A conversation up to where the next answer begins.
+
+    Args:
+        turns: at least one. Their roles, and the names of their keys, were checked.
+        tools: functions that may be called, as OpenAI describes them.
+
+    Raises:
+        UsageError: the chat template refuses the conversation.
+    """
+    template = target.chat_template
+    text, tokens = read_conversation(template, target.vocab, turns, tools)
+    return _checked(Rendered(text, tokens, template.stops, template.notice))
+
+
+def _checked(rendered: Rendered) -> Rendered:
     if not rendered.tokens:
         raise UsageError("the prompt has no tokens in this model's vocabulary")
     return rendered
