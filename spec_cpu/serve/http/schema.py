@@ -32,7 +32,7 @@ class Part(Checked):
 Content = Annotated[list[Part], BeforeValidator(_as_part)]
 Stops = Annotated[list[str], BeforeValidator(_in_list)]
 Count = Annotated[int, Field(ge=1)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}\Z")]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class Called(Checked):
