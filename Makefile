@@ -30,7 +30,7 @@ $(VENV)/.installed: pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) --editable ".[test,docs,lint]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) --editable ".[serve,test,docs,lint]"
 	@touch $@
 
 clean:

@@ -20,7 +20,7 @@ _METAVARS = {bool: "", int: "N", float: "X", str: "TEXT", Path: "FILE"}
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")  # within a paragraph
 PANELS = (
     *(None, MODEL, SAMPLING, DRAFTING, CONVERSATIONS),
-    *("Budget", "Data", "Measure more", OUTPUT, SELDOM),
+    *("Server", "Limits", "Budget", "Data", "Measure more", OUTPUT, SELDOM),
 )
 
 

@@ -85,6 +85,7 @@ _CHAT = "is a command here: spec-cpu chat"
 _SPEC = "is not needed here: how much is guessed ahead is measured and chosen (see spec-cpu plan)"
 _SHOW = "is not needed here: the text goes to standard output, everything else to standard error"
 _LOG = "is not offered here: --llama-log shows all of it, --quiet nothing but the text"
+_SERVER = "is for the server: spec-cpu serve"
 _FORM = "is not offered here: ask for the form in the prompt"
 
 ELSE = (
@@ -172,8 +173,8 @@ ELSE = (
     Else(("--log-colors", "--log-jsonl", "-ptc", "--print-token-count"), _LOG),
     Else(("--warmup", "--no-warmup", "--check-tensors"), "is not needed here: nothing is warmed "
          "up, and damaged files are refused as they are loaded"),
-    Else(("-np", "--parallel", "--port", "--host"), "is not offered here: one prompt is answered "
-         "at a time"),
+    Else(("-np", "--parallel", "--port", "--host", "--api-key", "--api-key-file"), _SERVER),
+    Else(("-cram", "--cache-ram"), _SERVER),
 )  # fmt: skip
 
 POINTERS = {name: row.note for row in ELSE for name in row.names}

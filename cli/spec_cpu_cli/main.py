@@ -25,6 +25,7 @@ from spec_cpu_cli import (
     models,
     plan,
     run,
+    serve,
     train,
 )
 from spec_cpu_cli.command import Command, Group
@@ -49,6 +50,7 @@ app = typer.Typer(
 )
 app.command()(run.run)
 app.command()(chat.chat)
+app.command()(serve.serve)
 app.command()(demo.demo)
 app.command()(plan.plan)
 app.command()(bench.bench)

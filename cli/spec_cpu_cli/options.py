@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spec_cpu.session import Session
 
 __all__ = [
+    "MOST_TOKENS",
     "SELDOM",
     "AnswerOptions",
     "AsJson",
@@ -37,6 +38,7 @@ __all__ = [
     "Quiet",
     "SamplingOptions",
     "Threads",
+    "fetched",
     "help_alone",
     "home",
     "open_session",
@@ -66,10 +68,10 @@ def until_the_end(tokens: int) -> int:
     """For --max-tokens: -1 is no limit, as llama.cpp has it."""
     if tokens < 1 and tokens != -1:
         raise UsageError(f"--max-tokens must be at least 1, or -1 for no limit, not {tokens}")
-    return _MOST_TOKENS if tokens == -1 else tokens
+    return MOST_TOKENS if tokens == -1 else tokens
 
 
-_MOST_TOKENS = 2**31 - 1  # more than any context holds: an answer ends by itself, or where it does
+MOST_TOKENS = 2**31 - 1  # more than any context holds: an answer ends by itself, or where it does
 MEMORY_ON, MEMORY_OFF = "on", "off"
 
 Threads = Annotated[
@@ -310,17 +312,11 @@ def open_session(
 ) -> Session:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     _check_looks_up(choice, lookup=drafting.lookup, memory=memory)
-    from spec_cpu.llama import log
-    from spec_cpu.llama.remote import check_supported
     from spec_cpu.loading import load
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 
-    log.set_verbose(models.llama_log)
-    log.on_abort(_leave)
-    if models.rpc:
-        check_supported()  # before anything is fetched
-    target, drafts = _fetched(choice, show=not models.quiet)
+    target, drafts = fetched(choice, models)
     with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
         session = load(
             target,
@@ -358,13 +354,19 @@ def _check_looks_up(choice: ModelChoice, *, lookup: list[Path] | None, memory: s
         raise UsageError(f"--memory needs --draft {defaults.NGRAM}")
 
 
-def _fetched(choice: ModelChoice, *, show: bool) -> tuple[Path, Drafts]:
-    """The chosen models as files, fetched if need be, with a bar if `show` is set."""
+def fetched(choice: ModelChoice, models: ModelOptions) -> tuple[Path, Drafts]:
+    """The chosen models as files, fetched with a bar if need be, and llama.cpp made ready."""
+    from spec_cpu.llama import log
+    from spec_cpu.llama.remote import check_supported
     from spec_cpu.models.fetch import resolve
     from spec_cpu_cli.progress import download_progress
 
+    log.set_verbose(models.llama_log)
+    log.on_abort(_leave)
+    if models.rpc:
+        check_supported()  # before anything is fetched
     target, drafts = choice.target, choice.drafts
-    with download_progress(show=show) as report:
+    with download_progress(show=not models.quiet) as report:
         if isinstance(target, str):
             target = resolve(target, report)
         if isinstance(drafts.model, str):

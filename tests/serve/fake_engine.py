@@ -143,7 +143,8 @@ class FakeEngine:
         vocab, stats = self.model.vocab, Stats()
         deliver(Reading(0, len(request.tokens)))
         stream, finish = TextStream(vocab, request.stops), None
-        for tokens in self._steps(request):
+        for step in self._steps(request):
+            tokens = step
             if self.fails and stats.cycles:
                 deliver(Failed(self.fails))
                 return
@@ -155,10 +156,10 @@ class FakeEngine:
                 finish = "interrupted"
                 break
             pieces = []
-            for n, token in enumerate(tokens, 1):
+            for n, token in enumerate(step, 1):
                 pieces += stream.push(token, "plain")
                 if stream.stopped or token in vocab.end_tokens:
-                    tokens, finish = tokens[:n], "stop"
+                    tokens, finish = step[:n], "stop"
                     break
             stats.cycles += 1
             stats.tokens += len(tokens)

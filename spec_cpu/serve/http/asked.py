@@ -49,7 +49,7 @@ def requests(
     if prediction is not None:
         text = text_of(prediction.content, "prediction")
         references = [vocab.tokenize(text, add_special=False, parse_special=False)]
-    seed = None if given.seed == -1 else given.seed
+    seed = settings.seed if given.seed is None else None if given.seed == -1 else given.seed
     if seed is not None and seed < 0:
         raise refused("'seed' is 0 or more, or -1 for a new one", "seed")
     one = Request(

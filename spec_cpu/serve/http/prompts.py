@@ -93,19 +93,41 @@ def _chosen_name(choice: Any) -> str | None:
 
 
 def read_turns(service: Service, turns: Sequence[ChatTurn], may_call: Choosable) -> Prompt:
-    """A conversation through the model's template, up to where the answer begins."""
-    model = service.engine.model
+    """A conversation through the model's template, up to where the answer begins.
+
+    If its last turn is the assistant's, that one goes on.
+    """
+    vocab = service.engine.model.vocab
+    *before, last = [_as_turn(turn, i) for i, turn in enumerate(turns)]
+    goes_on = last["role"] == "assistant" and not last.get("tool_calls") and bool(before)
     tools = [tool.model_dump(exclude_none=True) for tool in may_call.tools]
-    rendered = render_turns(model, [_as_turn(turn, i) for i, turn in enumerate(turns)], tools)
-    text, tokens = rendered.text, rendered.tokens
+    rendered = render_turns(service.engine.model, before if goes_on else [*before, last], tools)
+    text, tokens, begun = rendered.text, list(rendered.tokens), ""
     thinking = text.rstrip().endswith(thoughts.BEGIN)
-    begun = ""
+    if goes_on:
+        said, thinking = _said_before(last, thinking=thinking)
+        text += said
+        tokens += vocab.tokenize(said, add_special=False, parse_special=False)
     if may_call.must:
         begun = calls.opening(service.call_format, may_call.name)
         written = f"\n{thoughts.END}\n\n{begun}" if thinking else begun
         text, thinking = text + written, False
-        tokens = [*tokens, *model.vocab.tokenize(written, add_special=False)]
+        tokens += vocab.tokenize(written, add_special=False)
     return Prompt(text, tokens, rendered.stops, begun, thinking)
+
+
+def _said_before(turn: Turn, *, thinking: bool) -> tuple[str, bool]:
+    """The text of a turn that goes on, and whether that is in the midst of thoughts.
+
+    `thinking`: the template has begun them.
+    """
+    thought, said = turn.get("reasoning_content", ""), turn["content"]
+    if not thought and not thinking:
+        return said, False
+    begin = "" if thinking else f"{thoughts.BEGIN}\n"
+    if not said:
+        return begin + thought, True
+    return f"{begin}{thought}\n{thoughts.END}\n\n{said}", False
 
 
 def _as_turn(turn: ChatTurn, place: int) -> Turn:
