@@ -52,7 +52,9 @@ def _prepare(service: Service, given: CompletionRequest) -> list[EngineRequest]:
         raise refused("'echo' has no 'logprobs' here: leave out one of them", "echo")
     return [
         one
-        for tokens in read_texts(service.engine.model.vocab, given.prompt, "prompt")
+        for tokens in read_texts(
+            service.engine.model.vocab, given.prompt, "prompt", may_be_empty=True
+        )
         for one in asked.requests(
             service,
             given,

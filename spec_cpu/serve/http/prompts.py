@@ -170,8 +170,13 @@ def text_of(parts: Sequence[Part] | None, where: str) -> str:
     return "\n".join(said)
 
 
-def read_texts(vocab: Vocab, given: Any, param: str) -> list[list[int]]:
+def read_texts(
+    vocab: Vocab, given: Any, param: str, *, may_be_empty: bool = False
+) -> list[list[int]]:
     """A text, several, the tokens of one, or those of several: as tokens.
+
+    Args:
+        may_be_empty: a text may have nothing but what the model wants before it.
 
     Raises:
         ApiError: it is none of these, is empty, or has a token that the vocabulary has not.
@@ -183,7 +188,7 @@ def read_texts(vocab: Vocab, given: Any, param: str) -> list[list[int]]:
     found = []
     for i, one in enumerate(given):
         tokens = one if _are_tokens(one) else None
-        if isinstance(one, str):
+        if isinstance(one, str) and (one or may_be_empty):
             tokens = vocab.tokenize(one)
         if not tokens:
             raise refused(f"'{param}[{i}]' is neither a text nor tokens, or it is empty", param)
