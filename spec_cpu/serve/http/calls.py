@@ -49,6 +49,7 @@ class Calls:
         self._form = form
         self._names = names
         self._held = ""
+        self._dropped = ""  # the mark of the first call and space before it, should it be none
         self._call: CallObject | None = None
         self._arguments: Braces | None = None  # of a call whose name stands before them
         self._state: Callable[[], list[Event] | None] = (
@@ -65,7 +66,7 @@ class Calls:
 
     def finish(self) -> list[Event]:
         """Nothing follows: what was held back is text."""
-        events = self._call.finish() if self._call else []
+        events = self._with_dropped(self._call.finish()) if self._call else []
         if self._held.strip() and self._state != self._behind:
             events.append(Said(self._held))
         self._held = ""
@@ -97,9 +98,10 @@ class Calls:
         mark = TAG if self._form == "tags" else LIST
         before, found, rest = self._held.partition(mark)
         if found:
-            self._held = rest
-            self._state = self._open
-            return [Said(before.rstrip())] if before.strip() else []
+            said = before.rstrip()
+            self._dropped = before[len(said) :] + mark
+            self._held, self._state = rest, self._open
+            return [Said(said)] if said else []
         # Space before a call is dropped with it.
         bare = before[: len(before) - open_length(before, mark)].rstrip()
         self._held = before[len(bare) :]
@@ -115,15 +117,13 @@ class Calls:
             return []
         if bare.startswith("{"):
             return self._begin()
-        if self._form == "list":
-            return self._named()
-        return self._no_call(TAG)
+        return self._named() if self._form == "list" else self._no_call()
 
     def _named(self) -> list[Event] | None:
         """The name stands before the arguments."""
         found = _NAMED.match(self._held)
         if found is None:
-            return self._no_call(LIST) if len(self._held) > _NAMED_LENGTH else None
+            return self._no_call() if len(self._held) > _NAMED_LENGTH else None
         self._held = self._held[found.end() :]
         self._arguments, self._state = Braces(), self._inside
         return [Began(found[1])]
@@ -137,10 +137,9 @@ class Calls:
             self._state = self._text
         return [Arguments(own)] if own else None
 
-    def _no_call(self, mark: str) -> list[Event]:
-        self._held = mark + self._held
+    def _no_call(self) -> list[Event]:
         self._state = self._plain
-        return []
+        return [Said(self._dropped)]
 
     def _begin(self) -> list[Event]:
         self._call = CallObject(self._is_known)
@@ -157,7 +156,14 @@ class Calls:
             self._call = None
             is_text = any(isinstance(event, Said) for event in events)
             self._state = self._plain if is_text else self._behind
-        return events
+        return self._with_dropped(events)
+
+    def _with_dropped(self, events: list[Event]) -> list[Event]:
+        """`events`; what was dropped before them comes back if they are text."""
+        if not events:
+            return []
+        dropped, self._dropped = self._dropped, ""
+        return [Said(dropped), *events] if dropped and isinstance(events[0], Said) else events
 
     def _behind(self) -> list[Event] | None:
         """Behind a call, or before the first of a list: another one, or the end of them."""

@@ -39,8 +39,17 @@ def test_a_model_that_gives_none(client: TestClient, engine: FakeEngine) -> None
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"input": ""}, {"input": []}, {"input": [1, "a"]}, {"input": 3}, {"input": [-1]}]
-    + [{"input": [10**9]}, {"input": "a", "dimensions": 2}, {"input": [True]}],
+    [
+        {},
+        {"input": ""},
+        {"input": []},
+        {"input": [1, "a"]},
+        {"input": 3},
+        {"input": [-1]},
+        {"input": [10**9]},
+        {"input": "a", "dimensions": 2},
+        {"input": [True]},
+    ],
 )
 def test_what_makes_no_sense(client: TestClient, given: dict[str, Any]) -> None:
     done = client.post(PATH, json=given)

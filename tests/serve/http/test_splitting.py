@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -30,7 +31,8 @@ WRITTEN: list[tuple[Format, str, str, list[tuple[str, str]]]] = [
     ("tags", '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>', "", [("f", "{}")]),
     ("tags", '<tool_call>{"name": "f"}</tool_call>', "", [("f", "{}")]),
     ("tags", "a <tool_call> is a tag", "a <tool_call> is a tag", []),
-    ("tags", '<tool_call>{"no": "call"}</tool_call>', '{"no": "call"}</tool_call>', []),
+    ("tags", 'a <tool_call>{"no": 1}</tool_call>', 'a <tool_call>{"no": 1}</tool_call>', []),
+    ("tags", 'a\n<tool_call>{"name"', 'a\n<tool_call>{"name"', []),
     ("tags", "1 < 2 and <tool", "1 < 2 and <tool", []),
     ("tags", "  \n", "", []),
     ("list", f'[TOOL_CALLS][{{"name": "weather", "arguments": {ROME}}}]', "", TWO[:1]),
@@ -53,7 +55,7 @@ WRITTEN: list[tuple[Format, str, str, list[tuple[str, str]]]] = [
         TWO,
     ),
     ("object", '{"name": "Bob", "age": 3}', '{"name": "Bob", "age": 3}', []),
-    ("object", '{"name": "nobody", "parameters": {}} x', '{"name": "nobody", "parameters": {}} x', []),
+    ("object", '{"name": "no", "parameters": {}} x', '{"name": "no", "parameters": {}} x', []),
     ("object", "Rome {is} sunny", "Rome {is} sunny", []),
     ("object", '{"name": "weather", "parameters"', '{"name": "weather", "parameters"', []),
 ]  # fmt: skip
@@ -61,7 +63,7 @@ WRITTEN: list[tuple[Format, str, str, list[tuple[str, str]]]] = [
 
 def parts(text: str, cuts: Iterable[int]) -> list[str]:
     places = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
-    return [text[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(places)]
 
 
 def calls_of(events: list[Event]) -> tuple[str, list[tuple[str, str]]]:
@@ -114,13 +116,15 @@ def test_a_template_shows_how_calls_are_written() -> None:
     assert new_id("tags") != new_id("tags")
 
 
+TEXTS = st.text(st.sampled_from('ab"\\{}[]é\n'), max_size=6)
 JSON: Any = st.recursive(
-    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
 )
 
 
-@given(value=st.dictionaries(st.text(), JSON), rest=st.text(), ascii_alone=st.booleans())
+@given(value=st.dictionaries(TEXTS, JSON, max_size=3), rest=st.text(), ascii_alone=st.booleans())
 def test_the_end_of_an_object(value: dict[str, Any], rest: str, ascii_alone: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_alone)
     assert Braces().end(text + rest) == len(text)

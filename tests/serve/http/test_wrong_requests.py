@@ -1,4 +1,4 @@
-"""Requests that make no sense, or are too much: OpenAI's error object, and nothing of the engine."""
+"""Requests that make no sense, or are too much: OpenAI's error object, and no work for it."""
 
 from __future__ import annotations
 
@@ -82,10 +82,16 @@ def test_a_wrong_parameter_is_named(
 
 @pytest.mark.parametrize(
     ("given", "param"),
-    [({}, "prompt"), ({"prompt": None}, "prompt"), ({"prompt": [[1], "a", 3]}, "prompt")]
-    + [({"prompt": [320_000]}, "prompt"), ({"prompt": "a", "suffix": "b"}, "suffix")]
-    + [({"prompt": "a", "best_of": 2}, "best_of"), ({"prompt": "a", "logprobs": 21}, "logprobs")]
-    + [({"prompt": "a", "echo": True, "logprobs": 1}, "echo")],
+    [
+        ({}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": [[1], "a", 3]}, "prompt"),
+        ({"prompt": [320000]}, "prompt"),
+        ({"prompt": "a", "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": "a", "logprobs": 21}, "logprobs"),
+        ({"prompt": "a", "echo": True, "logprobs": 1}, "echo"),
+    ],
 )
 def test_a_wrong_completion(client: TestClient, given: dict[str, Any], param: str) -> None:
     done = client.post(TEXT, json=given)
@@ -94,8 +100,18 @@ def test_a_wrong_completion(client: TestClient, given: dict[str, Any], param: st
 
 @pytest.mark.parametrize(
     "body",
-    ["", "{", "[]", "3", '"a"', '{"prompt": "\\ud800"}', "\xff", "[" * 10_000]
-    + ['{"prompt": "a", "temperature": 1e400}', '{"prompt": "a", "temperature": NaN}'],
+    [
+        "",
+        "{",
+        "[]",
+        "3",
+        '"a"',
+        '{"prompt": "\\ud800"}',
+        "ÿ",
+        "[" * 10000,
+        '{"prompt": "a", "temperature": 1e400}',
+        '{"prompt": "a", "temperature": NaN}',
+    ],
 )
 def test_what_is_no_json_object_or_no_number(client: TestClient, body: str) -> None:
     done = client.post(
