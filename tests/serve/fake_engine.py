@@ -66,6 +66,7 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self.go = threading.Semaphore(0)
         self.settled = threading.Event()  # nothing is under way or waits
+        self.begun = threading.Event()  # something was, at some time
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Request, Deliver, _Handle]] = deque()
         self._active = 0
@@ -137,6 +138,7 @@ class FakeEngine:
                     return
                 request, deliver, self._now = self._waiting.popleft()
                 self._active = 1
+                self.begun.set()
             self._answer(request, deliver, self._now)
 
     def _answer(self, request: Request, deliver: Deliver, handle: _Handle) -> None:
