@@ -58,8 +58,6 @@ MAX_SWEEP = 16
 # The server.
 HOST = "127.0.0.1"
 PORT = 8080
-QUEUE = 64  # requests that may wait
-MAX_GAP = 200  # milliseconds that prompts of others may keep an answer waiting
 GRACE = 10.0  # seconds that answers have to end by themselves when the server ends
 MAX_BODY = 8 * 2**20  # bytes of a request
 MAX_TIME = 1800.0  # seconds that an answer may take

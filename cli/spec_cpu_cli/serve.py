@@ -117,8 +117,9 @@ class LimitOptions:
             "-np",
             "--parallel",
             min=1,
+            max=defaults.MAX_SLOTS,
             help="Conversations that are answered at the same time.",
-            show_default="what memory allows",
+            show_default=f"what memory allows, at most {defaults.SLOTS}",
             rich_help_panel=_LIMITS,
         ),
     ] = None
@@ -139,17 +140,16 @@ class LimitOptions:
         ),
     ] = defaults.MAX_GAP
     cache_ram: Annotated[
-        int | None,
+        int,
         typer.Option(
             "--cache-ram",
             "-cram",
             min=0,
             metavar="MIB",
             help="Memory for conversations that may go on, in MiB; 0: none.",
-            show_default="what can be spared",
             rich_help_panel=_LIMITS,
         ),
-    ] = None
+    ] = defaults.CACHE_RAM
     shared_memory: Annotated[
         bool,
         typer.Option(
@@ -248,14 +248,15 @@ def _open_engine(
 ) -> Engine:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     from spec_cpu.serve.engine.loading import load_engine
-
+    from spec_cpu_cli.answer import show_notices
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 
+    if drafting.lookup and not choice.drafts.ngram:
+        raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
     target, drafts = opt.fetched(choice, models)
-    notices: list[str] = []
     with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
-        engine = load_engine(
+        engine, notices = load_engine(
             target,
             drafts,
             ctx=models.ctx,
@@ -271,12 +272,12 @@ def _open_engine(
             max_gap=limits.max_gap / 1000,
             cache_ram=limits.cache_ram,
             shared_memory=limits.shared_memory,
-            notices=notices,
             progress=interrupt.checked(report),
         )
     interrupt.check()
     if not models.quiet:
-        print_aside(*(f"note: {notice}" for notice in notices))
+        told = [choice.notice, *notices] if choice.notice else notices
+        show_notices(told)
     return engine
 
 

@@ -117,9 +117,12 @@ class BatchingEngine:
             )
 
     def place(self, answer: Answer) -> int:
-        """Requests before `answer` in the queue, itself counted; 0 once it was taken up."""
+        """Its number in the queue; 0 once it was taken up, or if it is about to be."""
         with self._changed:
-            return 1 + self._waiting.index(answer) if answer in self._waiting else 0
+            if answer not in self._waiting:
+                return 0
+            free = len(self._slots) - len(self._active)
+            return max(0, 1 + self._waiting.index(answer) - free)
 
     def embed(self, tokens: Sequence[int]) -> Rows:
         """The mean of the final hidden states of `tokens`: float32, (n_embd,). Waits for it.

@@ -13,6 +13,7 @@ from spec_cpu.cycle.pinned import Pinned
 from spec_cpu.cycle.policy import Policy
 from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.draft.base import Source
+from spec_cpu.draft.names import Drafts
 from spec_cpu.errors import UsageError
 from spec_cpu.kernels.autotune import Kernels
 from spec_cpu.llama.sequence import KVSequence
@@ -31,7 +32,7 @@ _ROWS = defaults.MAX_TREE_NODES  # drafted for a conversation in a pass, at most
 
 def load_engine(
     target: str | Path | None = None,
-    draft: str | Path | None = None,
+    draft: str | Path | Drafts | None = None,
     *,
     pair: str | None = None,
     ctx: int | None = None,

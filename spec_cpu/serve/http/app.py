@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
@@ -120,7 +121,9 @@ class Journal:
             method, path = scope["method"], _known(scope["path"])
             self._service.metrics.requests.labels(path, str(status)).inc()
             seconds = time.perf_counter() - start
-            log.info("%s %s %s: %d in %.2f s", number, method, path, status, seconds)
+            # What is only looked at, by a page or a monitor each second, would fill the log.
+            level = logging.DEBUG if method == "GET" and status < 400 else logging.INFO
+            log.log(level, "%s %s %s: %d in %.2f s", number, method, path, status, seconds)
 
 
 def _known(path: str) -> str:

@@ -36,11 +36,14 @@ def asked(path: str, **given: Any) -> bytes:
     return json.dumps({**said, **given}).encode()
 
 
+def connected(url: str) -> closing[http.client.HTTPConnection]:
+    return closing(http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE))
+
+
 @contextmanager
 def post(url: str, path: str, **given: Any) -> Iterator[http.client.HTTPConnection]:
     """A connection over which it was asked."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE)
-    with closing(connection):
+    with connected(url) as connection:
         headers = {"Content-Type": "application/json"}
         connection.request("POST", path, asked(path, **given), headers)
         yield connection
@@ -82,8 +85,8 @@ def test_an_address_that_is_in_use() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port}"):
             listen("127.0.0.1", port)
-    with pytest.raises(UsageError, match="no.such.host"):
-        listen("no.such.host.invalid", 0)
+    with pytest.raises(UsageError, match="no-such-host"):
+        listen("no-such-host.invalid", 0)
 
 
 def test_the_address_of_a_server() -> None:
@@ -127,12 +130,11 @@ def served(path: Path, grace: float) -> Iterator[tuple[subprocess.Popen[str], st
 
 
 def test_it_ends_at_once_where_nothing_is_under_way(served_path: Path) -> None:
-    with served(served_path, 100.0) as (process, url):
-        with closing(http.client.HTTPConnection(url.removeprefix("http://"))) as idle:
-            idle.request("GET", "/health")
-            assert idle.getresponse().read()
-            process.send_signal(signal.SIGTERM)
-            out, _ = process.communicate(timeout=PATIENCE)
+    with served(served_path, 100.0) as (process, url), connected(url) as idle:
+        idle.request("GET", "/health")
+        assert idle.getresponse().read()
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=PATIENCE)
     assert out == "in order: True, cancelled: 0, graces: [100.0, 0.0]\n"
     assert process.returncode == 0
 
