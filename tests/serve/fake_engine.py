@@ -34,6 +34,7 @@ ORIGINS: tuple[Origin, ...] = ("accepted", "accepted", "bonus")
 
 @dataclass
 class _Handle:
+    id: int
     place: int
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -101,7 +102,7 @@ class FakeEngine:
                 raise UsageError("the engine was closed")
             if len(self._waiting) >= self.queue:
                 raise QueueFullError(2.5)
-            handle = _Handle(len(self._waiting) + self._active)
+            handle = _Handle(len(self.asked), len(self._waiting) + self._active)
             self.asked.append(request)
             self._waiting.append((request, deliver, handle))
             self.settled.clear()

@@ -25,7 +25,8 @@ class Answers:
     """Several requests to the engine, whose events come as one stream.
 
     Attributes:
-        place: requests before the first of them in the queue, when it was taken.
+        place: of the first of them in the queue, when it was taken; 0: none was before it.
+        ids: their numbers, as the engine has them.
     """
 
     def __init__(self, service: Service, requests: Sequence[Request]) -> None:
@@ -51,6 +52,7 @@ class Answers:
             self.close()
             raise (closing() if service.closing else of_library(error)) from error
         self.place = self._handles[0].place
+        self.ids = [handle.id for handle in self._handles]
 
     def _deliver(self, answer: int, event: Event) -> None:
         """Called in the engine's thread."""

@@ -149,20 +149,28 @@ class _Chat:
             choice = self._choices[i]
             if isinstance(what, Delta):
                 step = choice.push(what)
-                told = ours.of_delta(self._vocab, what, step.tokens) if self._tokens else None
+                told = self._told(answers.ids[i], what, step)
                 for chunk in self._chunks(i, step, told):
                     yield chunk
             elif isinstance(what, Ended):
                 step = choice.finish(what)
-                told = ours.of_end(self._vocab, what, step.tokens) if self._tokens else None
+                told = self._told(answers.ids[i], what, step)
                 for chunk in self._chunks(i, step, None):
                     yield chunk
                 yield self._chunk(i, {}, told, finish=choice.finish_reason)
             elif isinstance(what, Reading) and self._tokens:
-                yield self._chunk(i, {}, ours.of_reading(what))
+                yield self._chunk(i, {}, ours.of_reading(answers.ids[i], what))
         if self._usage:
             yield event({**self._chunk_head, "choices": [], "usage": usage(self._choices)})
         yield DONE
+
+    def _told(self, number: int, what: Delta | Ended, step: Step) -> dict[str, Any] | None:
+        """What is told of the tokens of a step, where that was asked for."""
+        if not self._tokens:
+            return None
+        if isinstance(what, Delta):
+            return ours.of_delta(self._vocab, number, what, step.tokens)
+        return ours.of_end(self._vocab, number, what, step.tokens)
 
     def _chunks(self, index: int, step: Step, told: dict[str, Any] | None) -> list[str]:
         """Of one step; the last of them has what is told of its tokens."""

@@ -10,23 +10,29 @@ from spec_cpu.serve.engine.request import Delta, Ended, Reading
 from spec_cpu.serve.http.shown import ShownToken, alternatives
 
 
-def of_reading(reading: Reading) -> dict[str, Any]:
-    """The prompt is being read."""
-    return {**_step([], 0, 0), "reading": {"done": reading.done, "total": reading.total}}
+def of_reading(number: int, reading: Reading) -> dict[str, Any]:
+    """The prompt of the engine's answer `number` is being read."""
+    return {**_step(number, [], 0, 0), "reading": {"done": reading.done, "total": reading.total}}
 
 
-def of_delta(vocab: Vocab, delta: Delta, tokens: Sequence[ShownToken]) -> dict[str, Any]:
+def of_delta(
+    vocab: Vocab, number: int, delta: Delta, tokens: Sequence[ShownToken]
+) -> dict[str, Any]:
     """A step, and the tokens whose text is complete with it."""
-    return _step([_token(vocab, one) for one in tokens], delta.drafted, delta.accepted)
+    told = [_token(vocab, one) for one in tokens]
+    return _step(number, told, delta.drafted, delta.accepted)
 
 
-def of_end(vocab: Vocab, ended: Ended, tokens: Sequence[ShownToken]) -> dict[str, Any]:
+def of_end(vocab: Vocab, number: int, ended: Ended, tokens: Sequence[ShownToken]) -> dict[str, Any]:
     """The last tokens, and what the whole answer took."""
-    return {**_step([_token(vocab, one) for one in tokens], 0, 0), "summary": _summary(ended)}
+    told = [_token(vocab, one) for one in tokens]
+    return {**_step(number, told, 0, 0), "summary": _summary(ended)}
 
 
-def _step(tokens: Sequence[dict[str, Any]], drafted: int, accepted: int) -> dict[str, Any]:
-    return {"tokens": tokens, "drafted": drafted, "accepted": accepted}
+def _step(
+    number: int, tokens: Sequence[dict[str, Any]], drafted: int, accepted: int
+) -> dict[str, Any]:
+    return {"id": number, "tokens": tokens, "drafted": drafted, "accepted": accepted}
 
 
 def _token(vocab: Vocab, shown: ShownToken) -> dict[str, Any]:

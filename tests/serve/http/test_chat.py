@@ -279,6 +279,7 @@ def test_ours_names_every_token(client: TestClient, engine: FakeEngine) -> None:
     assert tokens[0]["sources"] == ["ngram"]
     seven = engine.model.vocab.piece(7) or engine.model.vocab.text(7)
     assert tokens[0]["alternatives"] == [[seven.decode(), 0.25]]
+    assert {one["id"] for one in told} == {0}  # as among the shares of a pass
     assert told[0]["reading"] == {"done": 0, "total": len(engine.asked[0].tokens)}
     summary = told[-1]["summary"]
     assert summary["drafted"] == sum(one["drafted"] for one in told)

@@ -23,7 +23,7 @@ from spec_cpu.serve.http.server import address, listen
 from spec_cpu.serve.http.service import Service
 from spec_cpu.serve.http.settings import HttpSettings
 
-PATIENCE = 30.0  # seconds
+PATIENCE = 600.0  # seconds, after which it hangs
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
 
 
