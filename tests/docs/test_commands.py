@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 import re
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.metadata import version
 from itertools import takewhile
@@ -16,13 +18,18 @@ import llama_cpp
 import pytest
 import tiny_head
 import typer
+from fake_engine import FakeEngine
+from live_server import running
 from made_up import measured
 from pages import PAGES, ROOT, Block, blocks
 from program import run_program
 from rpc_server import RunningServer
 from spec_cpu_cli.main import app
 
+from spec_cpu.llama.model import Model
 from spec_cpu.models.catalog import load_catalog
+from spec_cpu.serve.http.service import Service
+from spec_cpu.serve.http.settings import HttpSettings
 
 HUB = ("Qwen/Qwen3-8B-GGUF",)  # repositories that the pages name
 SHELL = list(blocks("sh", "bash", "shell", "console"))
@@ -40,8 +47,21 @@ SHORT = {
     "chat": ["-n", "8"],
     "bench": ["-n", "4", "--limit", "1", "--temp", "0"],
     "plan": ["--max-k", "2"],
+    "serve": ["--port", "0", "--slots", "1"],
 }
 """What keeps a command from taking long."""
+
+
+SERVER = "http://127.0.0.1:8080"
+"""What is asked there needs a server that runs."""
+
+
+def with_server(found: list[Block]) -> list[Block]:
+    return [block for block in found if SERVER in block.text]
+
+
+def without_server(found: list[Block]) -> list[Block]:
+    return [block for block in found if SERVER not in block.text]
 
 
 def makes(words: list[str]) -> None:
@@ -60,6 +80,8 @@ def installs(words: list[str]) -> None:
     if words[-1].startswith("llama-cpp-python"):
         assert words[-1] == f"llama-cpp-python=={version('llama-cpp-python')}"
         return
+    if (ROOT / words[-1] / "pyproject.toml").exists():
+        return
     named = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[-1])
     assert named, words
     assert set((named[1] or "").split(",")) - {""} <= set(extras)
@@ -75,11 +97,18 @@ def enters_environment(words: list[str]) -> None:
     assert words == [".", ".venv/bin/activate"]
 
 
+def asks_llm(words: list[str]) -> None:
+    """`llm`: another program, with a plugin of ours, which has tests of its own."""
+    assert words[1] == "-m"
+    assert words[2].startswith("spec-cpu/")
+
+
 EXEMPT: dict[str, Callable[[list[str]], None]] = {
     "make": makes,
     "pip": installs,
     "python3": makes_environment,
     ".": enters_environment,
+    "llm": asks_llm,
 }
 """Programs that are not run, and how what is typed for them is checked."""
 
@@ -100,13 +129,14 @@ def folder(
     (tmp_path / "big.gguf").symlink_to(tiny_target)
     (tmp_path / "tiny.gguf").symlink_to(tiny_draft)
     tiny_head.write_head(tmp_path / "head.gguf", tiny_target)
-    for name in ("report.txt", "draft.md", "api.md"):
+    for name in ("report.txt", "draft.md", "api.md", "keys.txt"):
         (tmp_path / name).write_text("A text of a few words.\n")
     prompts = tmp_path / "mine.jsonl"
     prompts.write_text('{"prompt": "Why?"}\n')
     monkeypatch.setattr("spec_cpu.bench.arms.SHIPPED", prompts)
     monkeypatch.setattr("spec_cpu_cli.demo._MAX_TOKENS", 8)
     monkeypatch.setattr("spec_cpu.costs.measure.measure", measured)
+    monkeypatch.setattr("uvicorn.Server.main_loop", ends_at_once)
     write_on_hub(tmp_path / "hub", monkeypatch, tiny_target)
     settings = tmp_path / "config" / "spec-cpu" / "config.toml"
     settings.parent.mkdir(parents=True)
@@ -124,6 +154,20 @@ def folder(
         )
     )
     return tmp_path
+
+
+async def ends_at_once(_server: object) -> None:
+    """In place of what a server does until it is ended."""
+
+
+@pytest.fixture
+def served(tiny_target: Path) -> Iterator[str]:
+    """The address of a server that answers, in place of `SERVER`."""
+    with Model(tiny_target) as model:
+        engine = FakeEngine(model)
+        with running(Service(engine, HttpSettings(name="tiny"))) as url:
+            yield url
+        engine.close()
 
 
 def write_on_hub(cache: Path, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
@@ -146,8 +190,26 @@ def test_there_is_something_to_run() -> None:
     assert len(PYTHON) > 2
 
 
+@pytest.mark.parametrize("block", with_server(SHELL), ids=lambda block: block.where)
+def test_commands_that_ask_a_server(block: Block, served: str) -> None:
+    for words in block.commands:
+        assert words[0] == "curl"
+        asked = [word.replace(SERVER, served) for word in words]
+        done = subprocess.run([*asked, "-sS"], capture_output=True, text=True, check=True)
+        assert "error" not in json.loads(done.stdout), done.stdout
+
+
+@pytest.mark.filterwarnings("ignore")  # what other libraries warn of is their own matter
+@pytest.mark.parametrize("block", with_server(PYTHON), ids=lambda block: block.where)
+def test_python_that_asks_a_server(
+    block: Block, served: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(compile(block.text.replace(SERVER, served), block.where, "exec"), {"__name__": "__main__"})
+    assert "Hello there" in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("block", SHELL, ids=lambda block: block.where)
+@pytest.mark.parametrize("block", without_server(SHELL), ids=lambda block: block.where)
 def test_commands(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in block.commands:
         settings = dict(word.split("=", 1) for word in takewhile(SETTING.fullmatch, words))
@@ -207,6 +269,6 @@ def test_a_command_that_does_not_work_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.where)
+@pytest.mark.parametrize("block", without_server(PYTHON), ids=lambda block: block.where)
 def test_python(block: Block) -> None:
     exec(compile(block.text, block.where, "exec"), {"__name__": "__main__"})
