@@ -23,6 +23,9 @@ app = typer.Typer(
 )
 
 
+_SECRETS = ("--api-key",)
+
+
 @dataclass(slots=True)
 class _Setting:
     """An option with one value for some commands; `origin` says where the value comes from."""
@@ -97,9 +100,9 @@ def _in_force(
         if option.name == "preset" and preset not in (None, *elsewhere):
             yield option, preset, "the command line"
         elif option.name in variables:
-            yield option, variables[option.name], option.envvar
+            yield option, _shown(option, variables[option.name]), option.envvar
         elif option.name in values:
-            yield option, _text(values[option.name]), origins[option.name]
+            yield option, _shown(option, values[option.name]), origins[option.name]
         else:
             yield option, _default(option), "default"
 
@@ -110,6 +113,11 @@ def _default(option: Any) -> str:
     if option.required:
         return "must be given"
     return "none" if option.default in (None, (), []) else _text(option.default)
+
+
+def _shown(option: Any, value: Any) -> str:
+    """A value as it may be shown to whoever looks over a shoulder."""
+    return "(not shown)" if settings.flag(option) in _SECRETS else _text(value)
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -229,13 +231,11 @@ def serve(
     )
     with listen(settings.host, settings.port) as listening:
         engine = _open_engine(choice, models, drafting, limits)
-        _log_to_standard_error(quiet=models.quiet)
         if not models.quiet:
-            print_aside(
-                f"{settings.name} answers at {address(listening)} (for programs: "
-                f"{address(listening)}/v1); Ctrl-C ends it"
-            )
-        in_order = run_server(Service(engine, settings), listening, server.grace, print_aside)
+            url = address(listening)
+            print_aside(f"{settings.name} answers at {url} (programs: {url}/v1); Ctrl-C ends it")
+        with _log_on_standard_error(quiet=models.quiet):
+            in_order = run_server(Service(engine, settings), listening, server.grace, print_aside)
     if not in_order:
         raise typer.Exit(EXIT_CODE)
 
@@ -267,6 +267,7 @@ def _open_engine(
             shape=drafting.shape,
             lookup=drafting.lookup or (),
             recalibrate=models.recalibrate,
+            rpc=models.rpc,
             slots=limits.slots,
             queue=limits.queue,
             max_gap=limits.max_gap / 1000,
@@ -306,10 +307,18 @@ def _read_keys(file: Path) -> list[str]:
     return keys
 
 
-def _log_to_standard_error(*, quiet: bool) -> None:
+@contextmanager
+def _log_on_standard_error(*, quiet: bool) -> Iterator[None]:
+    """A line for each request, and whatever goes wrong; the latter alone if `quiet` is set."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    for name in ("spec_cpu", "uvicorn"):
-        log = logging.getLogger(name)
+    ours, theirs = logging.getLogger("spec_cpu"), logging.getLogger("uvicorn")
+    ours.setLevel(logging.WARNING if quiet else logging.INFO)
+    theirs.setLevel(logging.WARNING)
+    for log in (ours, theirs):
         log.addHandler(handler)
-        log.setLevel(logging.WARNING if quiet or name == "uvicorn" else logging.INFO)
+    try:
+        yield
+    finally:
+        for log in (ours, theirs):
+            log.removeHandler(handler)

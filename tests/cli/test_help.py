@@ -20,6 +20,7 @@ HELPED = [
     [],
     ["run"],
     ["chat"],
+    ["serve"],
     ["models"],
     *(["models", name] for name in ("list", "show", "pull", "path")),
 ]
@@ -34,7 +35,8 @@ def test_help_is_quick_to_come(cli: Program, command: list[str]) -> None:
         "    main()\n"
         "except SystemExit as end:\n"
         "    print('CODE', end.code)\n"
-        "print('LOADED', [m for m in ('llama_cpp', 'numpy', 'rich.live') if m in sys.modules])\n"
+        "print('LOADED', [m for m in ('llama_cpp', 'numpy', 'rich.live', 'starlette', "
+        "'pydantic') if m in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, *command, "--help"],
@@ -101,7 +103,7 @@ def test_help_is_for_somebody_who_does_not_know_the_paper(text: str) -> None:
     assert [word for word in JARGON if word in text.lower()] == []
 
 
-@pytest.mark.parametrize("command", ["run", "chat", "bench", "plan", "train"])
+@pytest.mark.parametrize("command", ["run", "chat", "serve", "bench", "plan", "train"])
 def test_help_shows_what_every_option_is_without_it(cli: Program, command: str) -> None:
     shown = " ".join(cli(command, "--help").text.replace("│", " ").split())
     for name, found in commands(typer.main.get_command(app)):
