@@ -103,8 +103,11 @@ def test_what_drafts_knows_nothing_of_what_else_does() -> None:
     assert [arrow for arrow in sorted(arrows()) if {*arrow} <= sources] == []
 
 
-def test_llama_cpp_is_imported_in_one_room_and_torch_in_another() -> None:
+def test_each_large_package_is_imported_in_one_room() -> None:
     homes = {"llama_cpp": "spec_cpu.llama", "torch": "spec_cpu.train"}
+    homes |= dict.fromkeys(
+        ("starlette", "uvicorn", "pydantic", "prometheus_client", "anyio"), "spec_cpu.serve.http"
+    )
     strangers = [
         (name, target)
         for folder in (LIBRARY, COMMAND_LINE)
@@ -141,3 +144,12 @@ def test_each_room_says_what_it_holds_and_the_architecture_page_names_it() -> No
         said = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8")))
         assert said, f"{init} says nothing"
         assert f"{init.parent.name}/" in page, f"{init.parent.name}/ is not on the page"
+
+
+def test_the_engine_does_not_know_how_it_is_asked() -> None:
+    assert [
+        arrow
+        for arrow in sorted(arrows())
+        if (within(arrow[1], "serve") and not within(arrow[0], "serve"))
+        or (within(arrow[1], "serve.http") and not within(arrow[0], "serve.http"))
+    ] == []
