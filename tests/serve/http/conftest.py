@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +10,13 @@ import pytest
 import tiny
 from fake_engine import FakeEngine
 from live_server import running
+from serving import MARKS, TEMPLATE, Serve
 from starlette.testclient import TestClient
 
 from spec_cpu.llama.model import Model
 from spec_cpu.serve.http.app import make_app
 from spec_cpu.serve.http.service import Service
 from spec_cpu.serve.http.settings import HttpSettings
-
-# ChatML, with functions and calls as Hermes and Qwen have them.
-TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n<tools>{% for tool in tools %}{{ tool | tojson }}"
-    "{% endfor %}</tools><|im_end|>\n{% endif %}"
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-    "{% for call in m.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>"
-    "{% endfor %}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-)
-MARKS = ("<|im_start|>", "<|im_end|>", "<think>", "</think>")
-
-Serve = Callable[..., TestClient]
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 import pytest
-from conftest import Serve
 from fake_engine import FakeEngine
+from serving import Serve
 from sse import chunks
 from starlette.testclient import TestClient
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from conftest import Serve
 from fake_engine import CONTEXT, FakeEngine
+from serving import Serve
 from starlette.testclient import TestClient
 
 from spec_cpu.sampling.pipeline import SamplingParams

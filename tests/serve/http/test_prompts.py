@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from conftest import MARKS, TEMPLATE
 from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
+from serving import MARKS, TEMPLATE
 
 from spec_cpu.llama.chat import ChatTemplate
 from spec_cpu.serve.http.prompts import choosable, read_turns

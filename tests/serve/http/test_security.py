@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from conftest import Serve
 from fake_engine import FakeEngine
+from serving import Serve
 from starlette.testclient import TestClient
 
 from spec_cpu.errors import UsageError

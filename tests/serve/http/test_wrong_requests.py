@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import TEMPLATE, Serve
 from fake_engine import CONTEXT, FakeEngine
+from serving import TEMPLATE, Serve
 from starlette.testclient import TestClient
 
 from spec_cpu.serve.engine.engine import Handle
