@@ -39,11 +39,16 @@ def _chosen(variable: str) -> Path | None:
 
 
 def lock_file(target: Path) -> Path:
-    """The file whose lock is that of `target`: in our own folders, for it stays there."""
-    beside = Path(os.path.realpath(target))
-    if any(beside.is_relative_to(os.path.realpath(one)) for one in (cache_dir(), data_dir())):
-        return target.with_name(f".{target.name}.lock")
-    name = hashlib.blake2b(os.fsencode(beside), digest_size=8).hexdigest()
+    """The file whose lock is that of `target`: beside it in our own folders, for it stays there.
+
+    What is in one of them by a link is in it, too: several caches may share what is linked.
+    """
+    places = (os.path.abspath(target), os.path.realpath(target))
+    for ours in map(Path, (cache_dir(), data_dir())):
+        for place in map(Path, places):
+            if place.is_relative_to(ours.absolute()) or place.is_relative_to(ours.resolve()):
+                return target.with_name(f".{target.name}.lock")
+    name = hashlib.blake2b(os.fsencode(places[1]), digest_size=8).hexdigest()
     return cache_dir() / "locks" / f"{name}.lock"
 
 
