@@ -50,7 +50,7 @@ def make_app(service: Service) -> Starlette:
         routes=[
             *(Route(path, post, methods=["POST"]) for path, post in _POSTS.items()),
             *(Route(path, get, methods=["GET"]) for path, get in _GETS.items()),
-            *([Mount("/", Page(directory=PAGE, html=True))] if PAGE.is_dir() else []),
+            Mount("/", Page(directory=PAGE, html=True)),
         ],
         middleware=[
             Middleware(Journal, service),

@@ -11,6 +11,7 @@ from serving import Serve
 from starlette.testclient import TestClient
 
 from spec_cpu.errors import UsageError
+from spec_cpu.serve.http.app import PAGE
 from spec_cpu.serve.http.settings import HttpSettings
 
 TEXT = "/v1/completions"
@@ -112,6 +113,18 @@ def test_a_form_is_not_read(client: TestClient, engine: FakeEngine, kind: str | 
     assert engine.asked == []
     json = {"content-type": "Application/JSON; charset=utf-8"}
     assert client.post(TEXT, content=b'{"prompt": "a"}', headers=json).status_code == 200
+
+
+def test_the_page_needs_no_key_and_loads_nothing_from_elsewhere(serve: Serve) -> None:
+    client = serve(api_keys=["k"])
+    for name in ("", *(file.name for file in PAGE.iterdir() if file.is_file())):
+        done = client.get(f"/{name}")
+        assert done.status_code == 200, name
+        assert "default-src 'none'" in done.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in done.headers["content-security-policy"]
+        assert done.headers["cache-control"] == "no-cache"
+    assert client.get("/../server.py").status_code == 401
+    assert client.get("/no-such-file").status_code == 401
 
 
 def preflight(client: TestClient, origin: str) -> Any:
