@@ -360,7 +360,7 @@ class Session:
         return self._generation.participants.costs
 
     @property
-    def acceptance(self) -> Acceptance:
+    def acceptance(self) -> Acceptance | None:
         """How often a drafted token is accepted, as far as that is known before an answer."""
         return self._generation.participants.acceptance
 

@@ -55,12 +55,13 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Measured:
-    """What came of it; `rivals` by name."""
+    """What came of it; `rivals` by name, `disturbed` as in `Report`."""
 
     costs: Costs
     rivals: list[str]
     rounds: list[Round] = field(default_factory=list)
     complete: bool = True
+    disturbed: str | None = None
 
 
 @with_options
@@ -294,6 +295,7 @@ def _report(session: Session, asked: _Asked, temperature: float, *, show: bool) 
         sweep=results.sweep(rounds, asked.sweep, measured.costs),
         against=results.compare(rounds, measured.rivals, pin),
         notices=session.notices,
+        disturbed=measured.disturbed or measured.costs.disturbed or None,
     )
 
 
@@ -315,6 +317,7 @@ def _measure(session: Session, asked: _Asked, setting: Setting, *, show: bool) -
     """What passes cost, then round after round. Ctrl-C ends it; KeyboardInterrupt: before any."""
     from spec_cpu.bench.arms import run
     from spec_cpu.bench.rivals import open_rivals
+    from spec_cpu.machine.disturbance import disturbance, spent
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 
@@ -326,6 +329,7 @@ def _measure(session: Session, asked: _Asked, setting: Setting, *, show: bool) -
         costs = session.calibrate(width, depth=depth, progress=report)
         rivals = stack.enter_context(open_rivals(asked.against, asked.llama_cpp, setting))
         measured = _Measured(costs, [rival.name for rival in rivals])
+        begun = spent()
         try:
             for one in run(
                 session,
@@ -341,6 +345,8 @@ def _measure(session: Session, asked: _Asked, setting: Setting, *, show: bool) -
             if not measured.rounds:
                 raise
             measured.complete = False
+        if not rivals:  # which are other programs themselves
+            measured.disturbed = disturbance(begun, spent(), session.threads)
     return measured
 
 

@@ -36,6 +36,7 @@ class Report:
         draft: None where there is no draft model.
         settings: as the JSON object has them: `k` is what was pinned, None for auto.
         results: by category, `overall` last.
+        disturbed: what else the machine did meanwhile, in a person's words; None: nothing seen.
     """
 
     target: dict[str, Any]
@@ -47,10 +48,11 @@ class Report:
     sweep: list[SweepPoint]
     against: list[Comparison]
     notices: list[str]
+    disturbed: str | None
 
     @property
     def drafted(self) -> bool:
-        """Was anything drafted by the speculative arm?"""
+        """Were guesses of the speculative arm tried often enough to tell a share?"""
         return bool(self.results[OVERALL].alpha_by_position)
 
     @property
@@ -95,6 +97,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "recovery_seconds": costs.recovery,
         },
         "notices": report.notices,
+        "disturbed": report.disturbed,
     }
     if report.sweep:
         found["sweep"] = [asdict(point) for point in report.sweep]
@@ -179,6 +182,11 @@ def _cells(name: str, result: Result) -> list[str]:
 def _notes(report: Report) -> Iterator[str]:
     """What the first table means and rests on."""
     yield "plain: without guessing ahead; 95 %: where the median speedup lies"
+    yield "-: fewer than 30 tokens were tried, or fewer than 3 prompts asked, too few to tell"
+    if report.disturbed:
+        yield (
+            f"This machine was busy meanwhile ({report.disturbed}): measure again when it is quiet."
+        )
     yield _costs(report.costs)
     repeated = report.results[OVERALL].repetition
     if repeated >= _REPEATING:

@@ -11,7 +11,7 @@ from spec_cpu import defaults
 from spec_cpu.errors import UsageError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.signature import with_options
-from spec_cpu_cli.terminal import print_text
+from spec_cpu_cli.terminal import print_aside, print_text
 
 if TYPE_CHECKING:
     from spec_cpu.answer.stats import Stats
@@ -37,6 +37,7 @@ def demo(*, models: opt.ModelOptions, drafting: opt.DraftOptions) -> None:
 
     Both are answered at temperature 0, twice with guessing ahead and twice without, and timed.
     """
+    from spec_cpu.machine.disturbance import disturbance, spent
     from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu_cli.answer import say
 
@@ -48,12 +49,15 @@ def demo(*, models: opt.ModelOptions, drafting: opt.DraftOptions) -> None:
             say(session)
         for prompt in PROMPTS:
             print_text(f"> {prompt}\n")
+            begun = spent()
             ahead = _answered(session, prompt, shown=True, quiet=models.quiet)
             # A machine that grows faster or slower meanwhile favours neither.
             plain = _answered(session, prompt, k=0)
             plain.merge(_answered(session, prompt, k=0))
             ahead.merge(_answered(session, prompt))
             print_text(f"\n{comparison(ahead, plain)}\n")
+            if busy := disturbance(begun, spent(), session.threads):
+                print_text(f"This machine was busy meanwhile ({busy}): do not rely on that.\n")
     if models.target is None and models.pair is None:
         print_text(
             f"That was a demo model of {_parameters()} parameters; for a real one on this machine: "
@@ -87,6 +91,7 @@ def _answered(
         color=False,
     )
     if session.finish == "interrupted":
+        print_aside("stopped: the demo was not at its end")
         raise typer.Exit(EXIT_CODE)
     return session.stats
 

@@ -97,7 +97,7 @@ def suggest(
                     "memory_bytes": one.memory,
                     "fits": one.fits,
                     "tokens_per_second": 1 / one.step,
-                    "acceptance": asdict(one.plan.acceptance),
+                    "acceptance": asdict(one.acceptance),
                     "expected": [asdict(best) for best in one.plan.expected],
                 }
                 for one in found
@@ -331,7 +331,7 @@ def _advice(found: Sequence[Suggestion]) -> Iterator[str]:
         yield "No pair of the catalogue fits into this memory. A smaller model of your own may:"
         yield "spec-cpu run --target FILE.gguf"
         return
-    rates = found[0].plan.acceptance
+    rates = found[0].acceptance
     yield (
         f"Estimates from sizes, where {rates.low:.0%} to {rates.high:.0%} of the guesses are "
         "accepted. More are where an answer repeats its prompt. Memory: while it loads."

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from spec_cpu.rpc.servers import Server
 
 _BAR_WIDTH = 40
-_LEGEND = "In the papers: a guess is c, checking k guesses V(k+1), the share accepted alpha."
+_LEGEND = (
+    "What the papers call these:",
+    "c: how long a guess takes; V(k+1): checking k guesses; alpha: the share accepted.",
+)
 
 
 @with_options
@@ -55,7 +58,9 @@ def plan(
 ) -> None:
     """Say whether guessing ahead pays on this machine, and how far, or what is in the way.
 
-    Times both models for 3 seconds; nothing is generated. Later runs go by these times.
+    Times both models for 3 seconds, and writes no text. Later answers go by these times, and so
+    does a later plan, unless the machine was busy meanwhile or an answer showed others.
+    --recalibrate times them in any case.
     """
     from spec_cpu.costs.plan import make_plan
     from spec_cpu.sampling.pipeline import SamplingParams
@@ -72,6 +77,9 @@ def plan(
         said = 0 if quiet else say(session)
         if session.target.why_no_drafts:
             _refuse(f"Do not guess ahead here: {session.target.why_no_drafts}.", as_json=as_json)
+            return
+        if not session.sources:
+            _refuse("Nothing guesses ahead: --draft none leaves out all that could.", as_json=as_json)
             return
         with progress_bar(show=not quiet) as report:
             costs = session.calibrate(max_k + 1, depth=depth, progress=report)
@@ -108,7 +116,7 @@ def _as_json(plan: Plan) -> dict[str, Any]:
         "depth": costs.depth,
         "timed": costs.measured,
         "disturbed": costs.disturbed or None,
-        "acceptance": asdict(plan.acceptance),
+        "acceptance": asdict(plan.acceptance) if plan.acceptance else None,
         "expected": [asdict(best) for best in plan.expected],
         "break_even": [
             {"k": k, "alpha": alpha} for k, alpha in enumerate(plan.break_even, start=1)
@@ -123,11 +131,12 @@ def _print(plan: Plan, servers: Sequence[Server], *, looked_up: bool) -> None:
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 100)
-    console.print(*_where(servers), *_measured(plan.costs), "", sep="\n", highlight=False)
+    measured = _measured(plan.costs, looked_up=looked_up)
+    console.print(*_where(servers), *measured, "", sep="\n", highlight=False)
     print_table(console, _curve(plan), spare=("",))
     console.print()
     console.print(*_assumed(plan), "", sep="\n", highlight=False)
-    console.print(_best(plan), _LEGEND, "", sep="\n", highlight=False)
+    console.print(_best(plan), *_LEGEND, "", sep="\n", highlight=False)
     console.print(with_flags(plan.verdict), style="bold")
     if looked_up:
         console.print(
@@ -143,7 +152,7 @@ def _where(servers: Sequence[Server]) -> Iterator[str]:
         yield f"The layers are on {names}, where llama.cpp's own code computes them."
 
 
-def _measured(costs: Costs) -> Iterator[str]:
+def _measured(costs: Costs, *, looked_up: bool) -> Iterator[str]:
     """What was measured."""
     from spec_cpu.costs.cache import timed
 
@@ -155,12 +164,20 @@ def _measured(costs: Costs) -> Iterator[str]:
     if costs.disturbed:
         yield f"This machine was busy meanwhile ({costs.disturbed}): do not rely on it."
     also = f", and the first one {more:.2f} more" if more >= 0.005 else ""
-    yield f"A guess takes {costs.c:.3f} of such a step{also}. Checking guesses, in such steps:"
+    guess = (
+        "Guesses are looked up in the text, which takes next to nothing"
+        if looked_up
+        else f"A guess takes {costs.c:.3f} of such a step{also}"
+    )
+    yield f"{guess}. Checking guesses, in such steps:"
 
 
 def _assumed(plan: Plan) -> Iterator[str]:
     """What is expected of the draft."""
     expected = plan.acceptance
+    if expected is None:
+        yield "How many of the guesses are accepted depends on how much a text repeats itself."
+        return
     rates = f"{expected.likely:.0%} ({expected.low:.0%} to {expected.high:.0%})"
     yield f"Expected: {rates} of the guesses are accepted, {expected.basis}."
 

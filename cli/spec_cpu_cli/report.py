@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from math import sqrt
 from typing import Any
 
 from spec_cpu.answer.stats import SourceStats, Stats
+from spec_cpu.costs.acceptance import ENOUGH
 from spec_cpu.rpc.servers import Server
 from spec_cpu.session import Session
 from spec_cpu_cli.flags import with_flags
 
-_ENOUGH = 30  # tokens tried, or answered, from which a share or a ratio of them says anything
 _SAME = 0.02  # speeds that lie closer together count as the same
+_SPREAD = 0.5  # of what is told of a token's time: of a short answer more counts as the same
 _WITHOUT = "without guessing ahead"
 LEGEND = "In brackets: what the papers call it."
 
@@ -24,12 +26,12 @@ def live_line(stats: Stats, why_plain: str | None, width: int) -> str:
         why_plain: why nothing is drafted just now.
     """
     parts = [f"{_number(stats.tokens_per_second, '.1f')} tok/s"]
-    if stats.drafted and stats.speedup is not None and stats.tokens >= _ENOUGH:
-        parts.append(compared(stats.speedup))
+    if ratio := _comparison(stats):
+        parts.append(ratio)
     parts.append(_tokens(stats.tokens))
     if stats.drafted:
         parts.append(f"{_number(stats.tokens_per_cycle, '.1f')} tokens per step")
-        if _tried(stats) >= _ENOUGH:
+        if _tried(stats) >= ENOUGH:
             parts.append(f"{_number(stats.alpha, '.0%')} of guesses accepted")
     if why_plain:
         parts.append(f"not guessing ahead: {why_plain}")
@@ -42,11 +44,22 @@ def live_line(stats: Stats, why_plain: str | None, width: int) -> str:
     return line
 
 
-def compared(ratio: float) -> str:
-    """How a speed compares with that of plain decoding, in words."""
+def _comparison(stats: Stats) -> str | None:
+    """How its speed compares with plain decoding, in words; None: too little to tell."""
+    if min(stats.tokens, _tried(stats)) < ENOUGH or stats.speedup is None:
+        return None
+    return compared(stats.speedup, max(_SAME, _SPREAD / sqrt(stats.tokens)))
+
+
+def compared(ratio: float, same: float = _SAME) -> str:
+    """How a speed compares with that of plain decoding, in words.
+
+    Args:
+        same: how far from 1 a ratio may be that says nothing.
+    """
     if ratio >= 1.5:
         return f"{ratio:.1f} times as fast"
-    if abs(ratio - 1.0) <= _SAME:
+    if abs(ratio - 1.0) <= same:
         return "about as fast"
     return f"{abs(ratio - 1.0):.0%} {'faster' if ratio > 1.0 else 'slower'}"
 
@@ -83,18 +96,20 @@ def _prompt(stats: Stats) -> str:
 
 def _outcome(stats: Stats, why_plain: str | None) -> str:
     """How it compares with plain decoding, and what that rests on."""
-    if stats.tokens < _ENOUGH:
+    ratio = _comparison(stats)
+    if stats.tokens < ENOUGH:
         compares = "Too short an answer to compare"
-    elif stats.speedup is None:
+    elif _tried(stats) < ENOUGH:
+        compares = "Too few guesses to compare"
+    elif ratio is None:
         compares = "Too few steps without guessing to compare with"
     else:
-        ratio = compared(stats.speedup)
         link = "as" if ratio.endswith("as fast") else "than"
         compares = f"{ratio.capitalize()} {link} {_WITHOUT}"
     grounds = [f"{_number(stats.tokens_per_cycle, '.1f')} tokens per step"]
-    if _tried(stats) >= _ENOUGH:
+    if _tried(stats) >= ENOUGH:
         grounds.append(f"{_number(stats.alpha, '.0%')} of the guesses accepted")
-    stopped = f". At the end it guessed nothing: {with_flags(why_plain)}" if why_plain else ""
+    stopped = f". It stopped guessing: {with_flags(why_plain)}" if why_plain else ""
     return f"{compares}: {', '.join(grounds)}{stopped}."
 
 
@@ -110,7 +125,7 @@ def details(
         servers: of the machines that hold the target's layers.
     """
     yield "speed", f"{_number(stats.tokens_per_second, '.1f')} tok/s", "of this answer"
-    if stats.drafted and stats.speedup is not None:
+    if _comparison(stats) and stats.speedup is not None:
         plain = _number(stats.plain_tokens_per_second, ".1f")
         yield (
             f"speed {_WITHOUT}",
@@ -156,7 +171,7 @@ def details(
 
 def _shares(stats: Stats) -> Iterator[tuple[str, str, str]]:
     tried = _tried(stats)
-    if tried < _ENOUGH:
+    if tried < ENOUGH:
         return
     share = _number(stats.alpha, ".0%")
     yield "guesses accepted", share, f"of {tried} that were tried (alpha)"
@@ -166,7 +181,7 @@ def _shares(stats: Stats) -> Iterator[tuple[str, str, str]]:
         "by their chances: less noise (alpha, exact)",
     )
     counted = zip(stats.accepted_by_position, stats.tried_by_position, strict=True)
-    by_position = [f"{right / n:.0%}" for right, n in counted if n >= _ENOUGH]
+    by_position = [f"{right / n:.0%}" for right, n in counted if n >= ENOUGH]
     if by_position:
         yield "  by position", " ".join(by_position), "the first guess of a step, the second, ..."
 
@@ -174,7 +189,7 @@ def _shares(stats: Stats) -> Iterator[tuple[str, str, str]]:
 def _part(name: str, source: SourceStats, stats: Stats) -> tuple[str, str, str]:
     if not source.cycles:
         return name, "nothing", "never guessed"
-    share = f"{_number(source.alpha, '.0%')} accepted" if source.tried >= _ENOUGH else "guessed"
+    share = f"{_number(source.alpha, '.0%')} accepted" if source.tried >= ENOUGH else "guessed"
     return name, share, f"had a part in {source.cycles} of {stats.cycles} steps"
 
 

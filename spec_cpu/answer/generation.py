@@ -172,4 +172,4 @@ class Generation:
         tokens = neutral(self._sequence.context.model.vocab, depth + 1)
         read_prompt(self._sequence, tokens, self._sources, reading)
         told = of_seconds(measuring, _MEASURING)
-        return self.participants.measured(max_width, tokens[-1], told, near=False).at(depth)
+        return self.participants.measured(max_width, tokens[-1], told, rough=False).at(depth)

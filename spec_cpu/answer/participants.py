@@ -161,10 +161,11 @@ class Participants:
             self._cache.doubt(self.costs)
 
     @property
-    def acceptance(self) -> Acceptance:
+    def acceptance(self) -> Acceptance | None:
         """How often tokens of the draft, or else those looked up, are accepted, if that is known.
 
-        From earlier answers, greedy and sampled ones; else from a head's own file; else assumed.
+        From earlier answers, greedy and sampled ones; else from a head's own file; else assumed,
+        but None where guesses are looked up: how much a text repeats itself is not known before.
         """
         draft = self._draft
         names = [one.name for one in ([draft] if draft else self._sources)]
@@ -172,7 +173,7 @@ class Participants:
         counts = [self._record.accepted(kind) for kind in kinds] if self._record else []
         seen = acceptance.of_runs(sum(a for a, _ in counts), sum(n for _, n in counts))
         card = acceptance.of_card(getattr(draft, "acceptance", ()))
-        return seen or card or acceptance.assumed()
+        return seen or card or (acceptance.assumed() if draft else None)
 
     def _kind(self, name: str) -> str:
         """The source `name` in the record: what it brings depends on the temperature."""
@@ -216,16 +217,17 @@ class Participants:
         token: int,
         progress: MeasureProgress | None,
         *,
-        near: bool = True,
+        rough: bool = True,
     ) -> Costs:
         """Costs known to the session or the disk, or measured where both sequences end now.
 
         What rules drafting out is measured again after a day.
 
         Args:
-            near: are those good enough that were measured with more or less context?
+            rough: are those good enough that were measured with more or less context, or that are
+                doubtful? See `CostCache.read`.
         """
-        if near and self.costs and len(self.costs.passes) >= max_width:
+        if rough and self.costs and len(self.costs.passes) >= max_width:
             return self.costs
         draft = self._draft
         look_up = partial(
@@ -235,7 +237,7 @@ class Participants:
             max_width=max(max_width, defaults.MAX_TREE_NODES + 1),  # whoever asks: one file for all
             pipeline=self._pipeline,
             draft=draft.sequence if draft else None,
-            near=near,
+            rough=rough,
             progress=progress,
         )
         costs, notice = look_up(anew=self._recalibrate)

@@ -38,6 +38,7 @@ class Round:
     """One turn, answered by every arm.
 
     Attributes:
+        conversation: the number of the prompt, which may have several turns.
         stats: of the session's own arms.
         rivals: times of other programs, by name; without those whose answer was too short to time.
         repetition: how much the answer of the first arm repeats itself.
@@ -47,6 +48,7 @@ class Round:
     stats: dict[Pin, Stats] = field(default_factory=dict)
     rivals: dict[str, Decoded] = field(default_factory=dict)
     repetition: float = 0.0
+    conversation: int = 0
 
 
 def read_prompts(file: Path) -> list[Prompt]:
@@ -102,7 +104,8 @@ def run(
     for n, prompt in enumerate(prompts):
         before: list[tuple[str, str]] = []
         for turn in range(len(prompt.turns)):
-            yield bench.round(prompt, turn, before, max_tokens, seed + n)
+            done = bench.round(prompt, turn, before, max_tokens, seed + n)
+            yield replace(done, conversation=n)
     bench.report()
 
 

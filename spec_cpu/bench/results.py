@@ -11,10 +11,12 @@ import numpy as np
 from spec_cpu.answer.stats import Stats
 from spec_cpu.bench.arms import PLAIN, Pin, Round
 from spec_cpu.costs import theory
+from spec_cpu.costs.acceptance import ENOUGH
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.plan import predicted_speedup
 
 _RESAMPLES = 2000
+_FEWEST = 3  # prompts, of which an interval can be told
 OVERALL = "overall"
 
 
@@ -23,7 +25,7 @@ class Speedup:
     """The median of pairwise ratios, and the bootstrap's 95 % interval of it.
 
     Attributes:
-        low, high: None where there is one ratio alone: it says nothing of how others spread.
+        low, high: None where there are too few prompts: they say nothing of how others spread.
     """
 
     median: float
@@ -49,7 +51,10 @@ class SourceShare:
 class Result:
     """A category's rounds, summed up: the speculative arm against the plain one.
 
+    Shares of fewer than 30 tokens are None; by position they are left out.
+
     Attributes:
+        prompts: conversations, of one turn or several.
         sources: by name; the other cycles were plain steps.
         k: tokens drafted in most of the cycles that drafted any. `k_used`: cycles by that number.
         repetition: the share of an answer's text that stood in it before, in the mean.
@@ -81,7 +86,7 @@ class SweepPoint:
 
     Attributes:
         predicted: with V as measured here; of trees as of that run. `textbook`: with V = 1. None
-            where nothing was drafted.
+            where too little was drafted.
     """
 
     k: int
@@ -115,24 +120,31 @@ def summarize(rounds: Sequence[Round], pin: Pin) -> dict[str, Result]:
 
 def _result(rounds: Sequence[Round], pin: Pin) -> Result:
     fast, plain = _merged(rounds, pin), _merged(rounds, PLAIN)
+    tried = sum(fast.tried_by_position)
     return Result(
-        prompts=len(rounds),
+        prompts=_conversations(rounds),
         tokens_per_second=_speed(fast),
         plain_tokens_per_second=_speed(plain),
         speedup=_speedup(rounds, pin),
-        alpha=fast.alpha,
-        alpha_exact=fast.alpha_exact,
-        alpha_by_position=fast.alpha_by_position,
+        alpha=_told(fast.alpha, tried),
+        alpha_exact=_told(fast.alpha_exact, tried),
+        alpha_by_position=[
+            accepted / n
+            for accepted, n in zip(fast.accepted_by_position, fast.tried_by_position, strict=True)
+            if n >= ENOUGH
+        ],
         tokens_per_cycle=fast.tokens_per_cycle,
         k=fast.k,
         k_used=fast.k_used,
         sources={
-            name: SourceShare(one.cycles / fast.cycles, one.alpha, one.tokens_per_cycle)
+            name: SourceShare(
+                one.cycles / fast.cycles, _told(one.alpha, one.tried), one.tokens_per_cycle
+            )
             for name, one in fast.by_source.items()
         },
         c=fast.c,
-        speedup_theory=fast.speedup_theory,
-        speedup_textbook=fast.speedup_textbook,
+        speedup_theory=_told(fast.speedup_theory, tried),
+        speedup_textbook=_told(fast.speedup_textbook, tried),
         share_draft=fast.draft / fast.decode if fast.decode else 0.0,
         share_target=fast.target / fast.decode if fast.decode else 0.0,
         share_sample=fast.sample / fast.decode if fast.decode else 0.0,
@@ -147,9 +159,11 @@ def sweep(rounds: Sequence[Round], ks: Sequence[int], costs: Costs) -> list[Swee
 
 def _point(rounds: Sequence[Round], k: int, costs: Costs) -> SweepPoint:
     stats = _merged(rounds, k)
-    exact = stats.alpha_exact
+    tried = sum(stats.tried_by_position)
+    exact = _told(stats.alpha_exact, tried)
     alpha = None if exact is None else min(exact, 1.0)  # a sum of floats may end just above 1
-    predicted, textbook = stats.speedup_theory, stats.speedup_textbook
+    predicted = _told(stats.speedup_theory, tried)
+    textbook = _told(stats.speedup_textbook, tried)
     if alpha is not None and not stats.branched:
         predicted = predicted_speedup(costs, alpha, k)
         textbook = float(theory.speedup(alpha, k, costs.c))
@@ -177,12 +191,13 @@ def _comparison(rounds: Sequence[Round], name: str, pin: Pin) -> Comparison:
     if not rounds:
         return Comparison(name, None, None, None)
     answers = [one.rivals[name] for one in rounds]
+    prompts = _conversations(rounds)
     pairs = [(one.stats, one.rivals[name].tokens_per_second) for one in rounds]
     return Comparison(
         name,
         sum(one.tokens for one in answers) / sum(one.seconds for one in answers),
-        bootstrap([rival / _speed(stats[PLAIN]) for stats, rival in pairs]),
-        bootstrap([_speed(stats[pin]) / rival for stats, rival in pairs]),
+        bootstrap([rival / _speed(stats[PLAIN]) for stats, rival in pairs], prompts),
+        bootstrap([_speed(stats[pin]) / rival for stats, rival in pairs], prompts),
     )
 
 
@@ -194,7 +209,17 @@ def _merged(rounds: Sequence[Round], pin: Pin) -> Stats:
 
 
 def _speedup(rounds: Sequence[Round], pin: Pin) -> Speedup:
-    return bootstrap([_speed(one.stats[pin]) / _speed(one.stats[PLAIN]) for one in rounds])
+    ratios = [_speed(one.stats[pin]) / _speed(one.stats[PLAIN]) for one in rounds]
+    return bootstrap(ratios, _conversations(rounds))
+
+
+def _conversations(rounds: Sequence[Round]) -> int:
+    return len({one.conversation for one in rounds})
+
+
+def _told(value: float | None, tried: int) -> float | None:
+    """What rests on `tried` tokens, if those are enough."""
+    return value if tried >= ENOUGH else None
 
 
 def _speed(stats: Stats) -> float:
@@ -203,11 +228,15 @@ def _speed(stats: Stats) -> float:
     return speed
 
 
-def bootstrap(ratios: Sequence[float]) -> Speedup:
-    """The median and its 95 % interval, from resampling the pairs with replacement."""
+def bootstrap(ratios: Sequence[float], prompts: int) -> Speedup:
+    """The median and its 95 % interval, from resampling the pairs with replacement.
+
+    Args:
+        prompts: how many the ratios are of: several turns of one are much alike.
+    """
     values = np.asarray(ratios, np.float64)
-    if len(values) == 1:
-        return Speedup(float(values[0]), None, None)
+    if prompts < _FEWEST:
+        return Speedup(float(np.median(values)), None, None)
     rng = np.random.default_rng(0)
     medians = np.median(rng.choice(values, (_RESAMPLES, len(values))), axis=1)
     low, high = np.quantile(medians, [0.025, 0.975])

@@ -8,7 +8,7 @@ from math import sqrt
 
 _ASSUMED = (0.6, 0.7, 0.8)  # of a smaller model of the same family on common text
 _TEXTS = 0.1  # that texts differ by
-_ENOUGH = 30  # tokens tried, before a share of them says anything
+ENOUGH = 30  # tokens tried, before a share of them says anything
 # What a head finds in cycles, in shares of what it finds at every token of a held-out text: a cycle
 # begins where it is hard.
 _IN_CYCLES = (0.6, 0.8, 1.0)
@@ -39,7 +39,7 @@ def assumed() -> Acceptance:
 
 def of_runs(accepted: float, tried: float) -> Acceptance | None:
     """From earlier answers, in which `accepted` of `tried` tokens stayed; None: too few."""
-    if tried < _ENOUGH:
+    if tried < ENOUGH:
         return None
     share = accepted / tried
     spread = max(_TEXTS, 2.0 * sqrt(share * (1.0 - share) / tried))
@@ -67,7 +67,7 @@ def too_few(seen: float | None, needed: float | None) -> str:
     if needed is None:
         return "a guess costs more here than it brings, even if it is accepted"
     if seen is None:
-        return f"its guesses pay here once {needed:.0%} are accepted, and it was not tried yet"
+        return f"guesses of the draft pay here once {needed:.0%} are accepted, and none was tried yet"
     if seen >= needed:
         return f"too few guesses are accepted ({seen:.0%}) for what they cost here"
     return f"too few guesses are accepted: about {seen:.0%}, and they pay here from {needed:.0%} on"

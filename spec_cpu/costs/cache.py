@@ -66,7 +66,8 @@ class CostCache:
     matters not: chains and trees, plans and answers go by the same costs.
 
     Costs that were measured beside other work, or that a run contradicted, are doubtful. They are
-    measured again at the next start; where that helps not, once an hour.
+    measured again at the next start; where that helps not, once an hour, or once an answer that
+    nothing disturbed contradicts them. A plan does not go by them.
 
     Attributes:
         record: the file of what sources brought with this combination, see `KeptRecord`.
@@ -88,19 +89,22 @@ class CostCache:
         self._digest = digest
         self.record: Path = cache_dir() / "records" / f"{digest}.json"
 
-    def read(self, max_width: int, depth: int, *, near: bool = True) -> Costs | None:
+    def read(self, max_width: int, depth: int, *, rough: bool = True) -> Costs | None:
         """The kept costs, if they cover passes of `max_width` tokens; else None.
 
-        A file that is damaged, old, doubtful, or of another format counts as none.
+        A file that is damaged, old, due again, or of another format counts as none.
 
         Args:
             depth: tokens of context that they are wanted for.
-            near: if there are none of about this depth, take those of the nearest.
+            rough: take those of the nearest depth, if there are none of about this one, and
+                doubtful ones as long as they are not due.
         """
         classes = sorted(range(_CLASSES), key=lambda one: abs(one - _class(depth)))
-        for each in classes if near else classes[:1]:
+        for each in classes if rough else classes[:1]:
             kept = _read(self._path(each))
-            if kept and not kept.due and len(kept.costs.passes) >= max_width:
+            if not kept or kept.due or (kept.doubtful and not rough):
+                continue
+            if len(kept.costs.passes) >= max_width:
                 return kept.costs
         return None
 
@@ -111,11 +115,15 @@ class CostCache:
         return self._write(costs, doubtful=bool(costs.disturbed), doubts=doubts)
 
     def doubt(self, costs: Costs) -> None:
-        """A run contradicts `costs`, which are kept here."""
+        """A run that nothing disturbed contradicts `costs`, which are kept here.
+
+        They are due then, also where several measurements were disturbed: the machine is quiet now.
+        """
         for each in range(_CLASSES):
             kept = _read(self._path(each))
-            if kept and not kept.doubtful and kept.costs.measured == costs.measured:
-                self._write(kept.costs, doubtful=True, doubts=kept.doubts)
+            if kept and kept.costs.measured == costs.measured and not (kept.doubtful and kept.due):
+                doubts = _DOUBTS - 2 if kept.doubtful else kept.doubts
+                self._write(kept.costs, doubtful=True, doubts=doubts)
 
     def _write(self, costs: Costs, *, doubtful: bool, doubts: int) -> str | None:
         path = self._path(_class(costs.depth))
@@ -139,17 +147,17 @@ def known_or_measured(
     pipeline: Pipeline,
     draft: DraftPasses | None,
     anew: bool,
-    near: bool = True,
+    rough: bool = True,
     progress: MeasureProgress | None,
 ) -> tuple[Costs, str | None]:
     """The kept costs of these models where both sequences end, or new ones; a notice, if any.
 
     Args:
-        anew: measure in any case. `near`: see `CostCache.read`. The others: as for
+        anew: measure in any case. `rough`: see `CostCache.read`. The others: as for
             `measure.measure`.
     """
     cache = CostCache(target.context, None if draft is None else draft.context)
-    costs = None if anew else cache.read(max_width, len(target), near=near)
+    costs = None if anew else cache.read(max_width, len(target), rough=rough)
     unkept = None
     if costs is None:
         with processors.claimed():

@@ -9,7 +9,7 @@ import numpy as np
 
 from spec_cpu import defaults
 from spec_cpu.costs import theory
-from spec_cpu.costs.acceptance import Acceptance, assumed
+from spec_cpu.costs.acceptance import Acceptance
 from spec_cpu.costs.costs import Costs
 
 ALPHAS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -33,9 +33,9 @@ class Plan:
         costs: without passes that are wider than k allows.
         break_even: for k = 1, 2, ... the alpha from which drafting k tokens pays; None: from none.
         best: for each of `ALPHAS`.
-        acceptance: what is to be expected of the draft. `expected`: the best for its low, likely
-            and high rate.
-        speculate: does the likely rate pay?
+        acceptance: what is to be expected of the draft; None: nothing is known of it.
+        expected: the best for its low, likely and high rate; nothing where that is not known.
+        speculate: does the likely rate pay? Of guesses of which nothing is known: does any?
         verdict: the same in a sentence, with k, or with what is in the way; only that it is
             doubtful where the machine was busy while it was timed.
     """
@@ -43,19 +43,18 @@ class Plan:
     costs: Costs
     break_even: tuple[float | None, ...]
     best: tuple[Best, ...]
-    acceptance: Acceptance
-    expected: tuple[Best, Best, Best]
+    acceptance: Acceptance | None
+    expected: tuple[()] | tuple[Best, Best, Best]
     speculate: bool
     verdict: str
 
 
-def make_plan(costs: Costs, k_max: int, acceptance: Acceptance | None = None) -> Plan:
+def make_plan(costs: Costs, k_max: int, acceptance: Acceptance | None) -> Plan:
     """Work out what `costs` mean for k up to `k_max` (passes over k_max + 1 tokens are known).
 
     Args:
-        acceptance: what is known of the draft; default: nothing.
+        acceptance: what is to be expected of the draft; None: nothing is known of it.
     """
-    acceptance = acceptance or assumed()
     n = k_max + 1
     costs = replace(costs, passes=costs.passes[:n], deepens=costs.deepens[:n])
     ks = np.arange(1, n)
@@ -65,6 +64,10 @@ def make_plan(costs: Costs, k_max: int, acceptance: Acceptance | None = None) ->
         for alpha in theory.break_even_alpha(ks, c, verify, first)
     )
     best = tuple(_best(costs, alpha, k_max) for alpha in ALPHAS)
+    if acceptance is None:
+        worthwhile = best[-1].speedup > defaults.WORTHWHILE_SPEEDUP
+        verdict = _verdict(costs, break_even, best)
+        return Plan(costs, break_even, best, None, (), worthwhile, verdict)
     low, likely, high = (
         _best(costs, alpha, k_max) for alpha in (acceptance.low, acceptance.likely, acceptance.high)
     )
@@ -75,7 +78,7 @@ def make_plan(costs: Costs, k_max: int, acceptance: Acceptance | None = None) ->
         acceptance,
         (low, likely, high),
         likely.speedup > defaults.WORTHWHILE_SPEEDUP,
-        _verdict(costs, break_even, best, acceptance, (low, likely, high)),
+        _verdict(costs, break_even, best, (low, likely, high)),
     )
 
 
@@ -141,8 +144,7 @@ def _verdict(
     costs: Costs,
     break_even: tuple[float | None, ...],
     best: tuple[Best, ...],
-    acceptance: Acceptance,
-    expected: tuple[Best, Best, Best],
+    expected: tuple[Best, Best, Best] | None = None,
 ) -> str:
     if costs.disturbed:
         return (
@@ -150,8 +152,8 @@ def _verdict(
             "with `recalibrate` when it is quiet."
         )
     pays = [alpha for alpha in break_even if alpha is not None]
-    low, likely, high = expected
-    if likely.speedup > defaults.WORTHWHILE_SPEEDUP:
+    if expected and expected[1].speedup > defaults.WORTHWHILE_SPEEDUP:
+        low, likely, high = expected
         return (
             f"Guess ahead, {_tokens(likely.k)} a step: if {likely.alpha:.0%} of the guesses are "
             f"accepted that brings {likely.speedup:.2f}x ({low.speedup:.2f}x to "
@@ -164,13 +166,18 @@ def _verdict(
     )
     if not pays:
         return f"Do not guess ahead here: no draft pays, because {obstacle}."
-    if high.speedup > defaults.WORTHWHILE_SPEEDUP:
+    top = best[-1]
+    if (expected[2] if expected else top).speedup > defaults.WORTHWHILE_SPEEDUP:
+        said = (
+            f"and {expected[0].alpha:.0%} to {expected[2].alpha:.0%} are expected"
+            if expected
+            else "and how many will be is not known"
+        )
         return (
             f"It depends on the text: it pays once {min(pays):.0%} of the guesses are "
-            f"accepted, and {acceptance.low:.0%} to {acceptance.high:.0%} are expected. With the "
-            "number chosen at each step, as it is without -k, little is lost where they are not."
+            f"accepted, {said}. With the number chosen at each step, as it is without -k, little "
+            "is lost where they are not."
         )
-    top = best[-1]
     gain = f"{top.speedup:.2f}x at {top.alpha:.0%}, {_tokens(top.k)} a step" if top.k else ""
     start = f"it pays only once {min(pays):.0%} of the guesses are accepted"
     return f"Do not guess ahead here: {start}{f' ({gain})' if gain else ''}, because {obstacle}."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spec_cpu.costs.acceptance import Acceptance, assumed
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.plan import Plan, make_plan
 from spec_cpu.errors import KernelsError
@@ -35,7 +36,8 @@ class Suggestion:
         size: bytes to download.
         memory: bytes that it needs while it loads. `fits`: are there as many?
         step: seconds that a token takes without a draft.
-        plan: what guessing ahead is expected to bring, of an acceptance that is assumed.
+        plan: what guessing ahead is expected to bring.
+        acceptance: that is assumed for it.
     """
 
     pair: str
@@ -44,6 +46,7 @@ class Suggestion:
     fits: bool
     step: float
     plan: Plan
+    acceptance: Acceptance
 
 
 def suggestions(
@@ -65,6 +68,7 @@ def suggestions(
     catalog = catalog or load_catalog()
     free = memory if memory is not None else available_memory()
     isa = isa or _isa()
+    rates = assumed()
     found = []
     for pair in catalog.pairs.values():
         target, draft = catalog.models[pair.target], catalog.models[pair.draft]
@@ -79,7 +83,8 @@ def suggestions(
                 needed,
                 free is None or needed <= free,
                 costs.passes[0],
-                make_plan(costs, len(costs.passes) - 1),
+                make_plan(costs, len(costs.passes) - 1, rates),
+                rates,
             )
         )
     return sorted(found, key=lambda one: (not one.fits, -one.size if one.fits else one.size))

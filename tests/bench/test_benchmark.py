@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import spec_cpu
 from spec_cpu import SamplingParams
+from spec_cpu.answer.stats import SourceStats, Stats
 from spec_cpu.answer.steps import Step
 from spec_cpu.bench.arms import SHIPPED, Pin, Prompt, Round, read_prompts, run
 from spec_cpu.bench.results import Speedup, bootstrap, compare, most_used, summarize, sweep
@@ -58,14 +59,31 @@ def test_the_shipped_prompts_are_read() -> None:
 
 @given(ratios=st.lists(st.floats(0.1, 10), min_size=2, max_size=30))
 def test_the_interval_holds_the_median(ratios: list[float]) -> None:
-    speedup = bootstrap(ratios)
+    speedup = bootstrap(ratios, 3)
     assert speedup.low is not None
     assert speedup.high is not None
     assert min(ratios) <= speedup.low <= speedup.median <= speedup.high <= max(ratios)
 
 
-def test_one_prompt_gives_no_interval() -> None:
-    assert bootstrap([1.5]) == Speedup(1.5, None, None)
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_one_prompt_or_two_give_no_interval(prompts: int) -> None:
+    """However many turns they have."""
+    assert bootstrap([1.0, 1.5, 1.5, 2.0], prompts) == Speedup(1.5, None, None)
+
+
+@given(tried=st.lists(st.integers(1, 60), min_size=1, max_size=5))
+def test_no_share_is_told_of_fewer_than_30_tokens(tried: list[int]) -> None:
+    tried.sort(reverse=True)
+    source = SourceStats(cycles=9, tokens=9, drafted=99, accepted=0, tried=sum(tried))
+    stats = Stats(cycles=9, tokens=9, decode=1.0, tried_by_position=tried, drafted=99)
+    stats.accepted_by_position = [0] * len(tried)
+    stats.by_source["ngram"] = source
+    (result, overall) = summarize([Round("a", {0: stats, None: stats})], None).values()
+    assert result == overall
+    enough = sum(tried) >= 30
+    assert (result.alpha is not None) == (result.alpha_exact is not None) == enough
+    assert (result.sources["ngram"].alpha is not None) == enough
+    assert len(result.alpha_by_position) == sum(n >= 30 for n in tried)
 
 
 @pytest.fixture
@@ -101,7 +119,7 @@ def test_every_turn_gives_a_round_that_adds_up(session: Session) -> None:
     results = summarize(rounds, 3)
     assert list(results) == ["a", "b", "overall"]
     overall = results["overall"]
-    assert overall.prompts == 3
+    assert overall.prompts == len(PROMPTS), "turns of one are one"
     assert overall.k == 3
     assert sum(overall.k_used.values()) == sum(one.stats[3].cycles for one in rounds)
     assert len(overall.alpha_by_position) == 3

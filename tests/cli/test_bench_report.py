@@ -54,6 +54,7 @@ def report(repetition: float = 0.04) -> Report:
         sweep=[SweepPoint(k, SPEEDUP, 10.25, 12.25, 0.75, 12.25) for k in (1, 12, 16)],
         against=[Comparison("llama-cpp-python lookup", 1234.5, SPEEDUP, SPEEDUP)],
         notices=[],
+        disturbed=None,
     )
 
 
@@ -97,3 +98,9 @@ def test_answers_that_mostly_repeat_themselves_are_said_to(repetition: float, sa
     (first, *others) = notes
     assert ("mostly repeat themselves (83%" in first) is said
     assert not any("repeat themselves" in note for note in others)
+
+
+def test_a_busy_machine_is_said_beside_the_figures() -> None:
+    busy = replace(report(), disturbed="other programs used 1.5 of 2 processors")
+    assert "busy" not in markdown(sections(report()))
+    assert "1.5 of 2 processors" in markdown(sections(busy))

@@ -93,5 +93,33 @@ def test_plan_run_and_json_agree_that_a_recurrent_target_cannot_be_drafted_for(
         assert "recurrent memory" in json.loads(ran.out)["why_plain"]
 
 
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_where_nothing_guesses_nothing_is_timed(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    readable: Models,
+    cache: Path,
+    flags: list[str],
+) -> None:
+    monkeypatch.setenv("SPEC_CPU_CACHE", str(cache))
+    monkeypatch.setattr("spec_cpu.session.Session.calibrate", _never)
+    assert run_program(monkeypatch, "plan", "-m", readable.target, "-d", "none", *flags) == 0
+    out = capsys.readouterr().out
+    assert "Nothing guesses ahead" in (json.loads(out)["verdict"] if flags else out)
+    assert "accepted" not in out
+
+
+def test_of_a_text_no_share_is_made_up(
+    plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert plan("-d", "ngram") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "depends on how much a text repeats itself" in said
+    assert "Guesses are looked up in the text" in said
+    assert "same family" not in said
+    assert plan("-d", "ngram", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["acceptance"] is None
+
+
 def _never(*_: object, **__: object) -> None:
     pytest.fail("it began to measure")

@@ -160,6 +160,37 @@ def test_a_machine_that_is_always_busy_is_measured_once_an_hour(clock: Clock, st
         assert clock.measured == 3 + hour
 
 
+def test_disturbed_costs_give_way_once_an_undisturbed_answer_contradicts(
+    clock: Clock, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.gives = replace(FLAT, disturbed="other programs used 1.5 of 2 processors")
+    for _ in range(5):
+        answer(start())
+    assert clock.measured == 3, "that helped not: once an hour"
+    monkeypatch.setattr(spec_cpu.Stats, "passes", {1: (30, 0.03 * FLAT.passes[0])})
+    monkeypatch.setattr("spec_cpu.answer.participants.disturbance", lambda *_: None)
+    answer(start())
+    assert clock.measured == 3
+    clock.gives = replace(FLAT, passes=tuple(0.03 * one for one in FLAT.passes))
+    for _ in range(3):
+        answer(start())
+    assert clock.measured == 4
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_plan_goes_by_no_costs_that_are_doubtful(clock: Clock, start: Start, busy: bool) -> None:
+    clock.gives = replace(FLAT, disturbed="other programs used 1.5 of 2 processors" * busy)
+    for _ in range(5):
+        start().calibrate(9)
+    assert clock.measured == (5 if busy else 1)
+    clock.gives = FLAT
+    assert not start().calibrate(9).disturbed
+
+
+def test_nothing_is_expected_of_a_text_before_it_was_seen(clock: Clock, start: Start) -> None:
+    assert start(draft="ngram").acceptance is None
+
+
 @given(passes=st.lists(st.floats(1.0, 50.0), min_size=1, max_size=24).map(sorted))
 def test_disturbed_costs_rule_nothing_out(passes: list[float]) -> None:
     from spec_cpu.cycle.policy import Policy
@@ -247,11 +278,13 @@ def test_the_age_is_said_in_words(clock: Clock, seconds: float, said: str) -> No
 
 def test_what_was_accepted_is_what_is_expected(clock: Clock, start: Start) -> None:
     before = start().acceptance
+    assert before
     assert not before.known
     session = answer(start(k=None), 200)
     counted = session.stats.by_source["model"]
     assert counted.tried >= 30
     after = start().acceptance
+    assert after
     assert after.known
     assert after.likely == pytest.approx(counted.accepted / counted.tried)
     assert after.low <= after.likely <= after.high
