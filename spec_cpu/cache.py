@@ -82,6 +82,12 @@ def locked(target: Path, to: str, report: Progress, seconds: float = -1) -> Iter
         lock.release()
 
 
+def can_hold_files(folder: Path) -> bool:
+    """May files be made in `folder`, which itself may have to be made? A full disk is not seen."""
+    there = next(one for one in (folder, *folder.parents) if os.path.exists(one))
+    return os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write beside `path`, which takes its place in one step; nobody need hold a lock.

@@ -136,7 +136,7 @@ def load(
     if lookup and not drafts.ngram:
         raise UsageError(f"a text to look things up in needs the draft {defaults.NGRAM}")
     if memory is not None and not drafts.ngram:
-        raise UsageError(f"a `memory` to draft from needs the draft {defaults.NGRAM}")
+        raise UsageError(f"a `memory` to guess from needs the draft {defaults.NGRAM}")
     start = perf_counter()
     chosen = Kernels(kernels, threads=threads, fresh=recalibrate, progress=progress)
     with ExitStack() as undo:
@@ -184,7 +184,7 @@ def load(
 def _memory(path: str | Path, target: Model, seed: int | None, notices: list[str]) -> Memory:
     if seed is not None:
         notices.append(
-            "with a seed nothing is drafted from the memory, so that the same seed gives the same "
+            "with a seed nothing is guessed from the memory, so that the same seed gives the same "
             "text: what is said is kept there all the same"
         )
     name, n_vocab = target.info.name, target.vocab.n

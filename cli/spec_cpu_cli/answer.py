@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable
 from itertools import chain, islice
+from textwrap import wrap
 
 from spec_cpu.answer.steps import Step
 from spec_cpu.notices import DailyNotice
@@ -19,6 +20,9 @@ from spec_cpu_cli.progress import progress_bar
 from spec_cpu_cli.report import LEGEND
 
 Generate = Callable[[Progress], Generator[Step, None, None]]
+
+_UNBOUNDED = 10_000  # columns, where no terminal shows it
+_NARROWEST = 20  # columns that a text is broken into
 
 
 def stream_answer(
@@ -97,11 +101,15 @@ def print_summary(lines: Iterable[str]) -> None:
 
 
 def print_details(rows: Iterable[tuple[str, str, str]]) -> None:
-    """Print all that was measured to standard error, in three columns where they fit."""
+    """Print all that was measured to standard error, in columns; in a narrow one the last below."""
     rows = list(rows)
     names, values = (max(len(row[column]) for row in rows) for column in (0, 1))
-    lines = [f"{name:{names}}  {value:>{values}}  {meaning}" for name, value, meaning in rows]
     room = terminal.size(sys.stderr)
-    if room and max(map(len, lines)) >= room.columns:  # no table
-        lines = [f"{name.strip()}: {value}: {meaning}" for name, value, meaning in rows]
+    indent = names + values + 4
+    width = room.columns - 1 - indent if room else _UNBOUNDED
+    lines = []
+    for name, value, meaning in rows:
+        first, *more = wrap(meaning, width) if width >= _NARROWEST else ("", meaning)
+        lines.append(f"{name:{names}}  {value:>{values}}  {first}".rstrip())
+        lines += [f"{'':{indent if width >= _NARROWEST else 4}}{line}" for line in more]
     terminal.print_aside("", *lines, LEGEND)

@@ -9,6 +9,7 @@ from typing import Any
 
 from spec_cpu.bench.results import OVERALL, Comparison, Result, Speedup, SweepPoint, most_used
 from spec_cpu.costs.costs import Costs
+from spec_cpu_cli.flags import with_flags
 
 _BAR_WIDTH = 10
 _PIPE_WIDTH = 80  # columns where no terminal shows it
@@ -96,7 +97,7 @@ def as_json(report: Report) -> dict[str, Any]:
             "rebuild_seconds": costs.rebuild,
             "recovery_seconds": costs.recovery,
         },
-        "notices": report.notices,
+        "notices": [with_flags(notice) for notice in report.notices],
         "disturbed": report.disturbed,
     }
     if report.sweep:

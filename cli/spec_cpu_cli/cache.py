@@ -66,8 +66,8 @@ def show(
     print_text(f"{'in all':<9} {size_text(sum(part.bytes for part in parts)):>9}\n")
     print_text(f"Models of the hub are in its own folder, {_hub_folder()}:")
     print_text("`spec-cpu models list` says which are here, `spec-cpu models rm NAME` removes one.")
-    print_text(f"Conversations that you keep, and what you typed, are in {data_dir()}:")
-    print_text("`spec-cpu logs` shows and removes them.")
+    print_text(f"Conversations that you keep, and what you typed in chat, are in {data_dir()}:")
+    print_text("`spec-cpu logs show` shows the former, `spec-cpu logs clear` removes both.")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from spec_cpu.errors import UsageError
 from spec_cpu_cli import settings
 from spec_cpu_cli.command import Preset
 from spec_cpu_cli.options import AsJson, help_alone
-from spec_cpu_cli.terminal import print_table, table_console
+from spec_cpu_cli.terminal import print_table, print_text, table_console
 
 app = typer.Typer(
     help="Settings: which are in force, and where they come from.",
@@ -54,8 +54,8 @@ def show(
         return
     _print(shown)
     there = "" if found.file.exists() else " (not there yet)"
-    print(f"\nsettings file: {found.file}{there}")
-    print(f"presets: {', '.join(found.presets) or 'none'}")
+    print_text(f"\nsettings file: {found.file}{there}")
+    print_text(f"presets: {', '.join(found.presets) or 'none'}")
 
 
 @app.command("path")

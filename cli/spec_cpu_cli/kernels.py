@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from spec_cpu.cache import can_hold_files
 from spec_cpu.errors import KernelsError
 from spec_cpu_cli.options import help_alone
 from spec_cpu_cli.terminal import print_text
+
+if TYPE_CHECKING:
+    from spec_cpu.kernels.build import Build
 
 app = typer.Typer(
     help="Code compiled for this processor: build, status, test.",
@@ -59,11 +63,18 @@ def status() -> None:
     print_text(f"kernels    for {found.isa.name}")
     print_text(f"compiler   {shlex.join(found.compiler)} ({found.compiler_version})")
     built = found.is_whole()
-    print_text(f"library    {found.library}{'' if built else ' (compiled on first use)'}")
+    print_text(f"library    {found.library}{'' if built else f' ({_when(found)})'}")
     if found.log.is_file():
         print_text(f"failed     see {found.log}")
     elif built:
         _print_formats(found.library)
+
+
+def _when(found: Build) -> str:
+    """When a library that is not there will be."""
+    if can_hold_files(found.folder):
+        return "compiled on first use, in a minute or two"
+    return f"not there, and {found.folder.parent} cannot be written to"
 
 
 def _print_formats(library: Path) -> None:

@@ -11,11 +11,17 @@ import typer
 
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.chat.notes import beginning
-from spec_cpu_cli.removal import Yes, confirm
-from spec_cpu_cli.terminal import print_text
+from spec_cpu_cli.removal import Yes, confirm, removing
+from spec_cpu_cli.terminal import print_table, print_text, table_console
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from spec_cpu.conversations.log import Logged
+
+_QUESTION_WIDTH = 30  # columns at least, before others are left out for it
 
 app = typer.Typer(
     help="Conversations that were kept with --log: list, show, path, clear.",
@@ -41,20 +47,21 @@ def list_(
     as_json: opt.AsJson = False,
 ) -> None:
     """List the latest conversations, or those in which something was said."""
-    from spec_cpu.conversations.log import Log
+    from spec_cpu.conversations.log import Log, log_file
 
-    with Log() as log:
-        found = log.find(query, most)
-        if as_json:
-            print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
-        elif not found:
-            said = "" if query is None else " in which that was said"
-            print_text(
-                f"there is no conversation{said} in {log.path}: --log of run and chat keeps them"
-            )
-        else:
-            for one in found:
-                print_text(_line(one))
+    found: list[Logged] = []
+    if log_file().exists():
+        with Log() as log:
+            found = log.find(query, most)
+    if as_json:
+        print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
+    elif not found:
+        said = "" if query is None else " in which that was said"
+        print_text(
+            f"there is no conversation{said} in {log_file()}: --log of run and chat keeps them"
+        )
+    else:
+        print_table(table_console(), _table(found), spare=("with", "asked"))
 
 
 @app.command()
@@ -65,17 +72,19 @@ def show(
     as_json: opt.AsJson = False,
 ) -> None:
     """Print a conversation."""
-    from spec_cpu.conversations.log import Log
+    from spec_cpu.conversations.log import Log, log_file
     from spec_cpu.errors import UsageError
 
-    with Log() as log:
-        found = log.latest() if number is None else log.read(number)
+    found = None
+    if log_file().exists():
+        with Log() as log:
+            found = log.latest() if number is None else log.read(number)
     if found is None:
         raise UsageError("there is no conversation yet: --log of run and chat keeps them")
     if as_json:
         print(json.dumps(_as_json(found), ensure_ascii=False))
     else:
-        print(found.conversation.as_text(), end="")
+        print_text(found.conversation.as_text().rstrip("\n"))
 
 
 @app.command()
@@ -88,23 +97,40 @@ def path() -> None:
 
 @app.command()
 def clear(yes: Yes = False) -> None:
-    """Remove them all: nothing of what was said is kept."""
+    """Remove them all, and what was typed in chat: nothing of what was said is kept."""
     from spec_cpu.conversations.log import Log
+    from spec_cpu_cli.chat.history import history_file
 
+    typed = history_file()
     with Log() as log:
         if not yes:
-            confirm(f"Remove all conversations from {log.path}?")
+            confirm(f"Remove all conversations, and what was typed in chat, from {typed.parent}?")
         n = log.clear()
-        print(f"removed {n} conversation{'' if n == 1 else 's'} from {log.path}")
+        print_text(f"removed {n} conversation{'' if n == 1 else 's'} from {log.path}")
+    if typed.exists():
+        with removing(typed, "writing"):
+            typed.unlink(missing_ok=True)
+        print_text(f"removed {typed}")
 
 
-def _line(one: Logged) -> str:
+def _table(found: Sequence[Logged]) -> Table:
+    from rich.table import Table
+
     from spec_cpu.conversations.edit import questions
 
-    asked = questions(one.conversation.messages)
-    shown = beginning(asked[0]) if asked else ""
-    when = datetime.fromisoformat(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
-    return f"{one.number:4}  {when}  {len(asked):3} asked  {one.conversation.models.name}  {shown}"
+    names = ("number", "when", "asked", "first", "with")
+    table = Table(*names, box=None, pad_edge=False, show_header=False)
+    table.columns[0].justify = table.columns[2].justify = "right"
+    table.columns[1].no_wrap = True
+    table.columns[3].min_width = _QUESTION_WIDTH
+    for one in found:
+        asked = questions(one.conversation.messages)
+        first = beginning(asked[0]) if asked else ""
+        when = datetime.fromisoformat(one.updated).astimezone().strftime("%Y-%m-%d %H:%M")
+        table.add_row(
+            str(one.number), when, f"{len(asked)} asked", first, one.conversation.models.name
+        )
+    return table
 
 
 def _as_json(one: Logged) -> dict[str, Any]:

@@ -44,6 +44,9 @@ _COMPLETE = "_SPEC_CPU_COMPLETE"  # in the environment: complete a command line,
 app = typer.Typer(
     name="spec-cpu",
     help="The same answers as your GGUF model, faster, on a CPU.",
+    epilog="A draft is what guesses ahead: a small model, a head (a tiny network that was trained "
+    "for your model), or the text itself. Kernels are code compiled for this processor. More "
+    "words: docs/words.md",
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
     pretty_exceptions_enable=False,

@@ -28,6 +28,7 @@ app = typer.Typer(
     callback=help_alone,
 )
 
+_NOTE_WIDTH = 30  # columns; a narrower note is left out, and shown by `models show`
 # Where a model comes from, in a person's words; other kinds of sources are their own.
 _ORIGINS = {"wheel": "pip", "quantize": "quantized here"}
 
@@ -49,7 +50,7 @@ def list_models(as_json: AsJson = False) -> None:
         )
         return
     console = table_console()
-    spare = ("source", "licence", "family", "parameters", "quantization", "here", "size")
+    spare = ("from", "licence", "family", "parameters", "quantization", "size")
     print_table(console, _model_table(catalog.models.values()), spare=spare)
     console.print()
     print_table(console, _pair_table(catalog.pairs.values()), spare=("note", "draft", "target"))
@@ -57,7 +58,7 @@ def list_models(as_json: AsJson = False) -> None:
     if others:
         print_table(console, _hub_table(others), spare=("size",))
         console.print()
-    console.print(f"Your own entries: {user_file()}", soft_wrap=True)
+    print_text(f"Your own entries: {user_file()}")
 
 
 @app.command()
@@ -346,6 +347,7 @@ def _pair_table(pairs: Iterable[Pair]) -> Table:
     table = Table("pair", "target", "draft", "note", box=None, pad_edge=False)
     for column in table.columns[:3]:
         column.no_wrap = True
+    table.columns[3].min_width = _NOTE_WIDTH
     for pair in pairs:
         table.add_row(pair.name, pair.target, pair.draft, pair.note)
     return table

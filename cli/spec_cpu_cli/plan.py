@@ -79,7 +79,9 @@ def plan(
             _refuse(f"Do not guess ahead here: {session.target.why_no_drafts}.", as_json=as_json)
             return
         if not session.sources:
-            _refuse("Nothing guesses ahead: --draft none leaves out all that could.", as_json=as_json)
+            _refuse(
+                "Nothing guesses ahead: --draft none leaves out all that could.", as_json=as_json
+            )
             return
         with progress_bar(show=not quiet) as report:
             costs = session.calibrate(max_k + 1, depth=depth, progress=report)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from spec_cpu.errors import SpecCpuError, UsageError
+from spec_cpu_cli.terminal import for_terminal
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask first.")]
 _DECLINED = 1  # the exit code
@@ -20,7 +21,9 @@ def confirm(question: str) -> None:
     """Go on only if a person says so."""
     if not _can_be_asked():
         raise UsageError("nobody can be asked here whether to remove it: give --yes")
-    if not typer.confirm(question, err=True):
+    # Broken by us: a terminal would break it within a word.
+    asked = for_terminal(f"{question} [y/N]:", sys.stderr)
+    if not typer.confirm(asked, err=True, show_default=False, prompt_suffix=" "):
         print("nothing was removed")
         raise typer.Exit(_DECLINED)
 

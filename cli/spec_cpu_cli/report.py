@@ -239,7 +239,7 @@ def as_json(session: Session, text: str) -> dict[str, Any]:
         "source": ",".join(source.name for source in session.sources) or None,
         "sources": {name: _counted(one) for name, one in stats.by_source.items()},
         "draft": asdict(model.info) if model else None,
-        "notices": session.notices,
+        "notices": [with_flags(notice) for notice in session.notices],
     }
 
 

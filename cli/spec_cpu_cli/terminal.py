@@ -111,8 +111,13 @@ def _keep_whole(table: Table) -> None:
 
 def print_text(text: str) -> None:
     """Print a text to standard output; on a terminal its lines are broken at spaces."""
-    found = size(sys.stdout)
-    print(wrapped(text, found.columns) if found else text, flush=True)
+    print(for_terminal(text, sys.stdout), flush=True)
+
+
+def for_terminal(text: str, stream: TextIO) -> str:
+    """`text` as it is written to `stream`: on a terminal its lines are broken at spaces."""
+    found = size(stream)
+    return wrapped(text, found.columns) if found else text
 
 
 def print_aside(*lines: str, dim: bool = False) -> None:
@@ -121,7 +126,6 @@ def print_aside(*lines: str, dim: bool = False) -> None:
     Args:
         dim: in a low voice, on a terminal that has one.
     """
-    found = size(sys.stderr)
     begin, end = ("\x1b[2m", "\x1b[0m") if dim and moves_cursor(sys.stderr) else ("", "")
     for line in lines:
-        print(begin + (wrapped(line, found.columns) if found else line) + end, file=sys.stderr)
+        print(begin + for_terminal(line, sys.stderr) + end, file=sys.stderr)

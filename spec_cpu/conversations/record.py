@@ -163,6 +163,8 @@ def save_conversation(path: Path, conversation: Conversation, *, text: bool = Fa
 
 
 def _check_replaceable(path: Path, *, text: bool) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: give the name of a file")
     try:
         if text and decode(read_bytes(path), path).startswith("# With "):
             return

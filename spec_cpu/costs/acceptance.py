@@ -53,7 +53,7 @@ def of_card(by_depth: Sequence[float]) -> Acceptance | None:
         return None
     held_out = sum(by_depth) / len(by_depth)
     low, likely, high = (share * held_out for share in _IN_CYCLES)
-    basis = f"by the head's own file: {held_out:.0%} of held-out text, of which answers reach less"
+    basis = f"by the head's own file: {held_out:.0%} of text that was new to it; answers reach less"
     return Acceptance(low, likely, high, basis)
 
 
@@ -67,7 +67,7 @@ def too_few(seen: float | None, needed: float | None) -> str:
     if needed is None:
         return "a guess costs more here than it brings, even if it is accepted"
     if seen is None:
-        return f"guesses of the draft pay here once {needed:.0%} are accepted, and none was tried yet"
+        return f"guesses of the draft pay here once {needed:.0%} are accepted; none was tried yet"
     if seen >= needed:
         return f"too few guesses are accepted ({seen:.0%}) for what they cost here"
     return f"too few guesses are accepted: about {seen:.0%}, and they pay here from {needed:.0%} on"

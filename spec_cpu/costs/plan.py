@@ -149,7 +149,7 @@ def _verdict(
     if costs.disturbed:
         return (
             f"Doubtful: measured while this machine was busy ({costs.disturbed}). Run it again "
-            "with `recalibrate` when it is quiet."
+            "when it is quiet."
         )
     pays = [alpha for alpha in break_even if alpha is not None]
     if expected and expected[1].speedup > defaults.WORTHWHILE_SPEEDUP:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from spec_cpu.cache import cache_dir, locked, remove, write_private
+from spec_cpu.cache import cache_dir, can_hold_files, locked, remove, write_private
 from spec_cpu.errors import MemoryFileError
 
 _MAGIC = b"spec-cpu memory, format 1\n"
@@ -215,10 +215,10 @@ class Memory:
         """
         learners = [source for source in sources if isinstance(source, Learner)]
         if self._in_cache and not self._path.exists():
-            if not learners:  # nothing drafts, so nothing will be kept
+            if not learners or not can_hold_files(self._path.parent):  # nothing will be kept
                 return None
             return (
-                f"what is said is kept in {self._path}, to draft from it in later runs: `memory` "
+                f"what is said is kept in {self._path}, to guess from it in later runs: `memory` "
                 "off keeps nothing, and 'spec-cpu memory clear' removes it"
             )
         try:

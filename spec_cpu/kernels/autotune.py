@@ -82,7 +82,7 @@ class Kernels:
         wrong = [name for name, fault in formats(found.library).items() if fault]
         if wrong:
             self.notice = (
-                f"the kernels for {', '.join(wrong)} failed their self-test: stock ones are used "
+                f"the kernels for {', '.join(wrong)} failed their self-test: llama.cpp's are used "
                 "for these; `spec-cpu kernels status` says more"
             )
         return found
@@ -107,7 +107,7 @@ class Kernels:
         available = hardware.available_memory()
         if available is not None and _PACKED * model.stat().st_size > available:
             self.notice = (
-                f"packed weights of {model.name} do not fit in memory: stock kernels are used"
+                f"packed weights of {model.name} do not fit in memory: llama.cpp's are used"
             )
             return None
         if self._mode == "on" or self._gains(model, self._build, progress):

@@ -40,7 +40,7 @@ FLAGS = (
 )
 _LLAMA_CPP = "llama-cpp-python"
 TIMEOUT = 600  # seconds that compiling may take, and that another process is waited for
-_OTHER = "stock kernels are used"
+_OTHER = "llama.cpp's own code computes, which is slower"
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def make(found: Build, *, fresh: bool = False, progress: Progress | None = None)
         return found
     with _storing(found, report) as shared:
         if fresh or not _is_done(found):  # else another process did it meanwhile
-            report("compiling the kernels for this machine (once)", 0, None)
+            report("compiling code for this processor (once, a minute or two)", 0, None)
             found.folder.mkdir(exist_ok=True)
             with staging(shared) as folder:
                 compiled = folder / _NAME

@@ -73,6 +73,6 @@ def choose(name: str | None = None) -> InstructionSet:
         instead = f"; it has {here_too}" if here_too else ""
         raise KernelsError(
             f"this processor lacks {names}, which the kernels for {name} need{instead}: "
-            "stock kernels are used"
+            "llama.cpp's own code computes, which is slower"
         )
     return chosen

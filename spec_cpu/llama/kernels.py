@@ -134,7 +134,7 @@ def _open(library: Path) -> ctypes.CDLL:
         _declare(kernels)
     except (OSError, AttributeError) as error:
         raise UnusableLibraryError(
-            f"cannot load {library} ({error}): stock kernels are used; "
+            f"cannot load {library} ({error}): llama.cpp's own code computes; "
             "`spec-cpu kernels build --fresh` makes it anew"
         ) from None
     return kernels
@@ -170,7 +170,7 @@ def check_layouts(kernels: ctypes.CDLL) -> None:
     if kernels.spec_cpu_check_layouts(message, len(message)):
         raise KernelsError(
             f"this llama.cpp has another {message.value.decode()} than the kernels know: "
-            f"stock ones are used; llama-cpp-python {_TESTED} has theirs"
+            f"llama.cpp's own code computes; llama-cpp-python {_TESTED} has theirs"
         )
 
 
@@ -187,7 +187,9 @@ def check_formats(kernels: ctypes.CDLL) -> dict[str, str | None]:
         faults[name.decode()] = message.value.decode("utf-8", "replace") if failed else None
     if all(faults.values()):
         why = "; ".join(f"{name}: {fault}" for name, fault in faults.items())
-        raise KernelsError(f"the kernels failed their self-test ({why}): stock ones are used")
+        raise KernelsError(
+            f"the kernels failed their self-test ({why}): llama.cpp's own code computes"
+        )
     return faults
 
 
@@ -197,4 +199,4 @@ def _register(library: Path) -> None:
     ggml.ggml_backend_load.argtypes = [ctypes.c_char_p]
     ggml.ggml_backend_load.restype = ctypes.c_void_p
     if not ggml.ggml_backend_load(os.fsencode(library)):
-        raise KernelsError("this llama.cpp does not take the kernels: stock ones are used")
+        raise KernelsError("this llama.cpp does not take the kernels: its own code computes")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -76,11 +77,35 @@ def said(chat: Chat) -> list[str]:
     return [turn["content"] for turn in chat.session.messages]
 
 
-def test_help_names_every_command(say: Say) -> None:
-    shown = say("/help")
+def test_help_names_every_command_and_fits_a_usual_window(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spec_cpu_cli.terminal.size", lambda _: os.terminal_size((80, 24)))
+    shown, keys = say("/help"), say("/help keys")
     for command in TABLE:
         assert f"/{command.name} {command.argument}".strip() in shown
         assert command.help.split()[0] in shown
+    assert "Ctrl-D" in keys
+    for page in (shown, keys):
+        assert page.count("\n") <= 24 - 3, "the prompts before and after it, and a blank line"
+    assert "there is /help, and /help keys" in say("/help me")
+
+
+@pytest.mark.parametrize(
+    "typed", ["temp 0.25", "temp=0.25", "TEMP 0.25", "--temp 0.25", "Temp = 0.25"]
+)
+def test_a_setting_is_understood_however_it_is_written(say: Say, typed: str) -> None:
+    assert "temp is 0.25 from now on" in say(f"/set {typed}")
+
+
+def test_no_seed_is_called_so_in_words(say: Say) -> None:
+    assert "seed is 7 from now on" in say("/set seed 7")
+    assert "seed is a new one for each answer" in say("/set seed none")
+
+
+def test_a_folder_is_no_file_to_save_to(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "adir").mkdir()
+    assert "adir is a folder: give the name of a file" in say("hi", "/save adir")
 
 
 def test_every_command_is_one_entry_with_a_help_line() -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from program import run_program
+from spec_cpu_cli.chat.history import FileHistory, history_file
 from tiny_talk import write_talker
 
 from spec_cpu.conversations.log import log_file
@@ -129,6 +130,20 @@ def test_list_show_search_and_clear(spec: Spec, talker: Path, asked: list[str]) 
     assert len(kept(spec)) == 2
     assert "removed 2 conversations" in spec("logs", "clear", "--yes").text
     assert kept(spec) == []
+
+
+def test_what_was_typed_goes_with_the_conversations(spec: Spec) -> None:
+    FileHistory(history_file()).store_string("a secret")
+    assert f"removed {history_file()}" in spec("logs", "clear", "--yes").text
+    assert not history_file().exists()
+
+
+def test_to_look_for_conversations_makes_no_file(spec: Spec) -> None:
+    """Nor is it an error where none can be made."""
+    assert spec("logs", "list").code == 0
+    assert spec("logs", "list", "--json").text == "[]\n"
+    assert "there is no conversation yet" in spec("logs", "show").err
+    assert not log_file().exists()
 
 
 @pytest.mark.parametrize(

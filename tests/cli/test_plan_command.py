@@ -109,9 +109,7 @@ def test_where_nothing_guesses_nothing_is_timed(
     assert "accepted" not in out
 
 
-def test_of_a_text_no_share_is_made_up(
-    plan: Plan, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_a_text_no_share_is_made_up(plan: Plan, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan("-d", "ngram") == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "depends on how much a text repeats itself" in said

@@ -485,5 +485,5 @@ def test_no_acceptance_is_told_that_nobody_measured() -> None:
     made = policy(dear, draft)
     play(dear, [draft], 300, decides=made)
     assert made.reason is not None
-    assert made.reason.endswith("are accepted, and none was tried yet")
+    assert made.reason.endswith("are accepted; none was tried yet")
     assert made.reason.count("%") == 1, "what is needed, and no more"

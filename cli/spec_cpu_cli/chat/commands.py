@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from spec_cpu.errors import UsageError
 from spec_cpu_cli.chat import files, settings, shown, turns
 from spec_cpu_cli.chat.state import Chat
 
@@ -29,15 +30,24 @@ class Command:
     completes: Literal["files"] | Callable[[str], Iterable[str]] | None = None
 
 
-def _help(_chat: Chat, _argument: str) -> None:
-    shown.print_columns((f"/{one.name} {one.argument}", one.help) for one in TABLE)
-    shown.print_columns(_KEYS)
+def _help(_chat: Chat, argument: str) -> None:
+    if argument == _KEYS_PAGE:
+        shown.print_columns(_KEYS)
+        return
+    if argument:
+        raise UsageError(f"there is /help, and /help {_KEYS_PAGE}")
+    names: dict[str, str] = {}  # by what they do
+    for one in TABLE:
+        name = f"/{one.name} {one.argument}".strip()
+        names[one.help] = f"{names[one.help]}, {name}" if one.help in names else name
+    shown.print_columns((name, does) for does, name in names.items())
 
 
 def _exit(chat: Chat, _argument: str) -> None:
     chat.left = True
 
 
+_KEYS_PAGE = "keys"
 _KEYS = (
     ("Alt-Enter", 'Begin a new line; a line """ begins and ends a text of several.'),
     ("Tab", "Complete a command or the name of a file."),
@@ -47,8 +57,13 @@ _KEYS = (
     ("//...", "Send a message that begins with /."),
 )
 
+
+def _keys_page(begun: str) -> list[str]:
+    return [_KEYS_PAGE] if _KEYS_PAGE.startswith(begun) else []
+
+
 TABLE = (
-    Command("help", "", "Show this.", _help),
+    Command("help", f"[{_KEYS_PAGE}]", "Show this, or the keys.", _help, _keys_page),
     Command("retry", "", "Answer the last message again, in other words.", turns.retry),
     Command("continue", "", "Go on with an answer that was cut.", turns.go_on),
     Command("undo", "", "Take the last message and its answer back.", turns.undo),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
@@ -18,6 +19,7 @@ from spec_cpu_cli.chat.state import Chat
 from spec_cpu_cli.keeping import settings_of
 
 _AUTO, _NONE = "auto", "none"
+_NEW_SEED = "a new one for each answer (none)"
 
 
 def names(begun: str = "") -> Iterator[str]:
@@ -28,19 +30,21 @@ def names(begun: str = "") -> Iterator[str]:
 
 def change(chat: Chat, argument: str) -> None:
     """Change one setting; without an argument show all."""
-    name, *words = argument.split() or [""]
+    # As it is typed elsewhere, too: temp=0.3, TEMP 0.3, --temp 0.3
+    name, *words = re.sub(r"^-*([\w-]+)\s*=", r"\1 ", argument.strip()).split() or [""]
+    name = name.lstrip("-").lower()
     if not name:
         found = settings_of(chat.answer, chat.sampling)
-        shown.print_columns((typed(key), _shown(value)) for key, value in found.items())
+        shown.print_columns((typed(key), _shown(key, value)) for key, value in found.items())
         return
     key = name.replace("-", "_")
     if typed(key) not in names():
         raise UsageError(f"there is no setting {name}; there are {', '.join(names())}")
     if not words:
-        note(f"{typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])}")
+        note(f"{typed(key)} is {_shown(key, settings_of(chat.answer, chat.sampling)[key])}")
         return
     restore(chat, {key: _parsed(key, words)})
-    note(f"{typed(key)} is {_shown(settings_of(chat.answer, chat.sampling)[key])} from now on")
+    note(f"{typed(key)} is {_shown(key, settings_of(chat.answer, chat.sampling)[key])} from now on")
 
 
 def restore(chat: Chat, settings: Mapping[str, Any]) -> None:
@@ -85,7 +89,9 @@ def typed(key: str) -> str:
     return key.replace("_", "-")
 
 
-def _shown(value: object) -> str:
+def _shown(key: str, value: object) -> str:
+    if key == "seed" and value is None:
+        return _NEW_SEED
     if value == opt.until_the_end(-1):
         return "-1"
     if isinstance(value, list):
