@@ -33,8 +33,11 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Path:
 
 
 @pytest.fixture
-def asked(readable: Models, home: Path) -> list[object]:
+def asked(readable: Models, home: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     (home / "p.jsonl").write_text('{"category": "x", "turns": ["a"]}\n' * 3)
+    # In so short answers no share would be told, nor an interval of two prompts.
+    monkeypatch.setattr("spec_cpu.bench.results.ENOUGH", 1)
+    monkeypatch.setattr("spec_cpu.bench.results._FEWEST", 2)
     models = ["-m", readable.target, "-d", readable.draft, "-t", 1, "-c", 512]
     return ["--prompts", "p.jsonl", *models, "-n", 12, "-q", "--temp", 0, "--limit", 2]
 

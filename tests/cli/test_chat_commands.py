@@ -100,7 +100,7 @@ def test_a_setting_is_understood_however_it_is_written(say: Say, typed: str) -> 
 
 def test_no_seed_is_called_so_in_words(say: Say) -> None:
     assert "seed is 7 from now on" in say("/set seed 7")
-    assert "seed is a new one for each answer" in say("/set seed none")
+    assert "seed is a new one from now on" in say("/set seed none")
 
 
 def test_a_folder_is_no_file_to_save_to(say: Say, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from spec_cpu_cli.chat.state import Chat
 from spec_cpu_cli.keeping import settings_of
 
 _AUTO, _NONE = "auto", "none"
-_NEW_SEED = "a new one for each answer (none)"
+_NEW_SEED = "a new one"
 
 
 def names(begun: str = "") -> Iterator[str]:
@@ -72,7 +72,7 @@ def _parsed(key: str, words: list[str]) -> Any:
     """The value of a setting, as its option has it."""
     if key == "logit_bias":
         return None if words == [_NONE] else words
-    if key == "seed" and words == [_NONE]:
+    if key == "seed" and " ".join(words) in (_NONE, _NEW_SEED):
         return None
     hints = get_type_hints(opt.AnswerOptions if key == "max_tokens" else opt.SamplingOptions)
     kinds = get_args(hints[key]) or (hints[key],)
