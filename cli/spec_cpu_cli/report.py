@@ -14,7 +14,7 @@ from spec_cpu.session import Session
 from spec_cpu_cli.flags import with_flags
 
 _SAME = 0.02  # speeds that lie closer together count as the same
-_SPREAD = 0.5  # of what is told of a token's time: of a short answer more counts as the same
+_SPREAD = 0.5  # over the root of an answer's tokens: the difference that so few cannot show
 _WITHOUT = "without guessing ahead"
 LEGEND = "In brackets: what the papers call it."
 
