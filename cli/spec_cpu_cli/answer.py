@@ -33,6 +33,7 @@ def stream_answer(
     quiet: bool,
     color: bool,
     markdown: bool = False,
+    then_prompt: bool = False,
 ) -> str:
     """Write an answer as it comes and return its text; `session.finish` says how it ended.
 
@@ -44,11 +45,12 @@ def stream_answer(
         quiet: no progress and no live line.
         color: tint tokens by their origin, on a terminal that can.
         markdown: show formatted text, on a terminal.
+        then_prompt: keys are echoed again by `interrupt.speak`, once a prompt takes them.
     """
     live = not quiet and terminal.can_draw(text=stream)
     view = AnswerView(live=live, color=color, markdown=markdown)
     texts: list[str] = []
-    with Interrupt(view.hide) as interrupt:
+    with Interrupt(view.hide, silent_after=then_prompt) as interrupt:
         steps, first = _begin(generate, interrupt, show=not quiet)
         try:
             for step in chain(first, steps):

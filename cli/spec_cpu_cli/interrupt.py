@@ -14,6 +14,7 @@ from spec_cpu_cli.progress import Report
 
 EXIT_CODE = 130  # 128 + SIGINT, as shells have it
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_LEAVING = (*_ENDING, signal.SIGTSTP)
 
 
 class Hide(Protocol):
@@ -32,24 +33,27 @@ class Interrupt:
     long pass. The C-level handler writes to a pipe at once, though, and a thread reads it.
     """
 
-    def __init__(self, hide: Hide | None = None) -> None:
+    def __init__(self, hide: Hide | None = None, *, silent_after: bool = False) -> None:
         """Take signals once it is entered.
 
         Args:
+            silent_after: echo keys only from `speak` on, for a prompt comes next.
             hide: takes away what is drawn on the terminal: called before the process stops, or
                 leaves at once.
         """
         self.requested = False
         self._stop_requested = False
         self._hide = hide or _nothing
+        self._silent_after = silent_after
         self._old_handlers: dict[int, signal.Handlers | Callable[..., object] | int | None] = {}
 
     def __enter__(self) -> Interrupt:
+        speak()
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self._old_fd = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         self._take(signal.SIGINT)
-        for number in (*_ENDING, signal.SIGTSTP):
+        for number in _LEAVING:
             if signal.getsignal(number) == signal.SIG_DFL:  # not where it is to be ignored
                 self._take(number)
         self._thread = threading.Thread(target=self._listen, daemon=True)
@@ -58,13 +62,16 @@ class Interrupt:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        echo_on()
+        if not self._silent_after:
+            echo_on()
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._old_fd)
         os.close(self._write)  # ends the thread: its read comes back empty
         self._thread.join()
         os.close(self._read)
+        if self._silent_after:
+            _stay_silent()
 
     def check(self) -> None:
         """Stop if Ctrl-Z was pressed, and raise KeyboardInterrupt if Ctrl-C was.
@@ -112,6 +119,26 @@ class Interrupt:
         self._hide(for_good=True)
         echo_on()
         os._exit(code)
+
+
+def speak() -> None:
+    """Echo keys again, if an `Interrupt` was left silent."""
+    echo_on()
+    for number in _LEAVING:
+        if signal.getsignal(number) is _speak_and_leave:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _stay_silent() -> None:
+    """Until `speak`: whatever ends or stops the process has keys echoed first."""
+    for number in _LEAVING:
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _speak_and_leave)
+
+
+def _speak_and_leave(number: int, _frame: FrameType | None) -> None:
+    speak()
+    os.kill(os.getpid(), number)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

@@ -15,6 +15,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 
 from spec_cpu_cli.chat.notes import note
 from spec_cpu_cli.chat.parsing import is_open
+from spec_cpu_cli.interrupt import speak
 
 
 class KeyboardReader:
@@ -59,7 +60,7 @@ class KeyboardReader:
         if not self._quiet:
             print(file=sys.stderr)
         try:
-            return self._session.prompt(default=beginning)
+            return self._session.prompt(default=beginning, pre_run=speak)
         except KeyboardInterrupt:
             if not self._quiet:
                 note("/exit or Ctrl-D leaves")

@@ -11,6 +11,7 @@ from spec_cpu_cli.chat.parsing import Call, Mistyped, parse
 from spec_cpu_cli.chat.reading import LineReader, Reader
 from spec_cpu_cli.chat.state import Chat
 from spec_cpu_cli.chat.turns import send_instead
+from spec_cpu_cli.interrupt import speak
 from spec_cpu_cli.prompt import is_text
 
 
@@ -26,6 +27,7 @@ def talk(chat: Chat, *, history: bool) -> None:
             note("/help shows the commands, Ctrl-D leaves")
         converse(chat, _reader(chat, history=history))
     finally:
+        speak()
         chat.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TextIO
 
 from spec_cpu_cli.chat.parsing import is_open
+from spec_cpu_cli.interrupt import speak
 
 
 class Reader(Protocol):
@@ -26,6 +27,7 @@ class LineReader:
         self._stream = stream
 
     def read(self, beginning: str = "") -> str | None:
+        speak()
         line = self._line()
         if line is None or not is_open(line):
             return line

@@ -191,6 +191,7 @@ class Chat:
             quiet=self.quiet,
             color=self.answer.color,
             markdown=self.markdown,
+            then_prompt=True,
         )
 
     def _found_again(self) -> Session | None:
