@@ -39,7 +39,8 @@ def _left_by(number: int) -> tuple[int, bool]:
         os.execv(sys.executable, [sys.executable, "-c", _PROGRAM, str(number)])
     try:
         _, status = os.waitpid(pid, 0)
-        return os.waitstatus_to_exitcode(status), bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+        echoes = bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+        return os.waitstatus_to_exitcode(status), echoes
     finally:
         os.close(terminal)
 
