@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spec_cpu import defaults
 from spec_cpu.costs.acceptance import assumed
 from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.plan import ALPHAS, best_chain, make_plan, predicted_speedup, tree_speedup
@@ -93,7 +94,7 @@ def test_no_share_is_told_where_nothing_is_known(slope: float, c: float) -> None
     """But that from which on guesses pay, and the best of the table."""
     plan = make_plan(costs(slope, c), 8, None)
     assert (plan.acceptance, plan.expected) == (None, ())
-    assert plan.speculate == (plan.best[-1].speedup > 1.02)
+    assert plan.speculate == (plan.best[-1].speedup > defaults.WORTHWHILE_SPEEDUP)
     if plan.speculate:
         (told,) = [word for word in plan.verdict.split() if "%" in word]
         assert told == f"{min(one for one in plan.break_even if one is not None):.0%}"
