@@ -78,7 +78,7 @@ def _answered(
 ) -> Stats:
     """Answer `prompt` as if nothing had been asked before; with a `k` of 0, without guessing."""
     from spec_cpu_cli.answer import stream_answer
-    from spec_cpu_cli.interrupt import EXIT_CODE
+    from spec_cpu_cli.startup import EXIT_CODE
 
     session.reset()
     # With a seed nothing is guessed from what the session has seen, such as the answer itself.

@@ -12,7 +12,6 @@ from typing import Protocol
 from spec_cpu_cli.keys import echo_off, echo_on
 from spec_cpu_cli.progress import Report
 
-EXIT_CODE = 130  # 128 + SIGINT, as shells have it
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _LEAVING = (*_ENDING, signal.SIGTSTP)
 

@@ -18,6 +18,7 @@ from spec_cpu.rpc.servers import parse_servers
 from spec_cpu_cli import completion
 from spec_cpu_cli.command import DRAFTING, MODEL, OUTPUT, SELDOM, Preset
 from spec_cpu_cli.sampling_options import SamplingOptions
+from spec_cpu_cli.startup import ends_at_once
 
 if TYPE_CHECKING:
     from spec_cpu.draft.names import Drafts
@@ -312,9 +313,10 @@ def open_session(
 ) -> Session:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     _check_looks_up(choice, lookup=drafting.lookup, memory=memory)
-    from spec_cpu.loading import load
-    from spec_cpu_cli.interrupt import Interrupt
-    from spec_cpu_cli.progress import progress_bar
+    with ends_at_once():
+        from spec_cpu.loading import load
+        from spec_cpu_cli.interrupt import Interrupt
+        from spec_cpu_cli.progress import progress_bar
 
     target, drafts = fetched(choice, models)
     with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:

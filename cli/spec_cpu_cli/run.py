@@ -106,7 +106,7 @@ def run(
     """
     from spec_cpu_cli import report
     from spec_cpu_cli.answer import print_details, print_summary, say, stream_answer
-    from spec_cpu_cli.interrupt import EXIT_CODE
+    from spec_cpu_cli.startup import EXIT_CODE
     from spec_cpu_cli.prompt import chosen_prompt, read_prompt
 
     if raw and answer.system:

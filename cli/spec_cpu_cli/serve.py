@@ -211,7 +211,7 @@ def serve(
     from spec_cpu.serve.http.server import serve as run_server
     from spec_cpu.serve.http.service import Service
     from spec_cpu.serve.http.settings import HttpSettings
-    from spec_cpu_cli.interrupt import EXIT_CODE
+    from spec_cpu_cli.startup import EXIT_CODE
 
     choice = models.choice
     settings = HttpSettings(

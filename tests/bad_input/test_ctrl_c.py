@@ -103,7 +103,7 @@ def interrupted_in(
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        ("spec_cpu_cli.main", "app"),
+        ("spec_cpu_cli.app", "app"),
         ("spec_cpu.llama.model:Model", "__init__"),
         ("spec_cpu.llama.context:Context", "__init__"),
         ("spec_cpu.session:Session", "__init__"),

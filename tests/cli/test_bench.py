@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from program import run_program
-from spec_cpu_cli.interrupt import EXIT_CODE
+from spec_cpu_cli.startup import EXIT_CODE
 
 from spec_cpu.bench.arms import Prompt, Round
 from spec_cpu.session import Session

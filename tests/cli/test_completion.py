@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from spec_cpu_cli import completion
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 
 from spec_cpu.models.catalog import load_catalog, user_file
 

@@ -12,7 +12,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from spec_cpu_cli.flags import with_flags
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 
 import spec_cpu
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 from program import run_program
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 
 if TYPE_CHECKING:
     from conftest import Models, Program

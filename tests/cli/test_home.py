@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 from spec_cpu_cli.options import home
 
 

@@ -10,7 +10,7 @@ import spec_cpu_cli
 import typer
 from program import run_program
 from spec_cpu_cli import llama_flags
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 
 from spec_cpu.errors import UsageError
 

@@ -13,7 +13,7 @@ import spec_cpu_cli
 import typer
 from program import run_program
 from spec_cpu_cli import settings
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 
 import spec_cpu
 from spec_cpu.errors import UsageError

@@ -24,7 +24,7 @@ from made_up import measured
 from pages import PAGES, ROOT, Block, blocks
 from program import run_program
 from rpc_server import RunningServer
-from spec_cpu_cli.main import app
+from spec_cpu_cli.app import app
 
 from spec_cpu.llama.model import Model
 from spec_cpu.models.catalog import load_catalog
