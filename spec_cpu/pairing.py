@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spec_cpu import defaults
-from spec_cpu.arguments import expanded
 from spec_cpu.draft.names import Drafts, read_drafts
 from spec_cpu.errors import UsageError
 
@@ -31,7 +30,7 @@ def choose_models(
     drafts with its own draft and from the text, unless another draft is given.
 
     Raises:
-        UsageError: a pair beside a target, a draft without one, no such pair, or no drafts that
+        UsageError: a pair beside a target, no such pair, or no drafts that
             make sense.
         CatalogError: the catalogue cannot be read.
     """
@@ -39,8 +38,6 @@ def choose_models(
         raise UsageError("`pair` names the target already: give `pair` or `target`, not both")
     drafts = _drafts(draft)
     if target is None:
-        if drafts.model is not None and pair is None and not _names_head(drafts.model):
-            raise UsageError("`draft` needs a `target` to draft for")
         from spec_cpu.models.catalog import load_catalog
 
         chosen = load_catalog().pair(defaults.PAIR if pair is None else pair)
@@ -66,14 +63,3 @@ def _drafts(draft: str | Path | Drafts | None) -> Drafts:
     if drafts.model == NO_DRAFT:
         raise UsageError(f"`draft` {NO_DRAFT} guesses nothing: give it alone, not as {draft!r}")
     return drafts
-
-
-def _names_head(name: str | Path) -> bool:
-    """Is it a draft head that is here? It says itself which target it was made for."""
-    from spec_cpu.heads.file import is_head
-    from spec_cpu.models.catalog import load_catalog
-    from spec_cpu.models.fetch import local_path
-
-    model = load_catalog().models.get(str(name))
-    path = expanded(Path(name)) if model is None else local_path(model)
-    return path is not None and is_head(path)

@@ -277,5 +277,3 @@ def test_a_pair_and_names_of_the_catalogue(
         assert session.target.path == tiny_target
     with pytest.raises(UsageError, match="not both"):
         spec_cpu.load("large", pair="both")
-    with pytest.raises(UsageError, match="needs a `target`"):
-        spec_cpu.load(draft="small")

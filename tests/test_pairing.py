@@ -24,7 +24,8 @@ def test_a_head_alone_drafts_for_the_default_target(name: str, by: str) -> None:
     assert choose_models(None, f"ngram,{head}", None).drafts == Drafts(head, ngram=True)
 
 
-def test_a_draft_that_is_no_head_needs_a_target(tiny_draft: Path) -> None:
-    for draft in (str(tiny_draft), "qwen3-0.6b"):
-        with pytest.raises(UsageError, match="`target`"):
-            choose_models(None, draft, None)
+def test_a_draft_alone_is_for_the_default_target(tiny_draft: Path) -> None:
+    for draft in (str(tiny_draft), "qwen3-0.6b", "smollm2-135m-instruct"):
+        choice = choose_models(None, draft, None)
+        assert choice.target == choose_models(None, None, None).target
+        assert str(choice.drafts.model) == draft

@@ -71,7 +71,7 @@ class Command(TyperCommand):
         found, fault = settings.read_if_possible(ctx)
         ctx.default_map = found.defaults(self, settings.words(ctx))
         try:
-            rest = super().parse_args(ctx, args)  # --help leaves here, whatever the file holds
+            rest = self._parsed(ctx, args)  # --help leaves here, whatever the file holds
         except typer.BadParameter:
             if fault and self._loads_models:  # what is missing may stand there
                 raise fault from None
@@ -81,6 +81,15 @@ class Command(TyperCommand):
         settings.give_way(ctx)
         if not ctx.params.get("quiet"):
             _say_what_is_left_out(ctx, fault)
+        return rest
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            rest: list[str] = super().parse_args(ctx, args)
+        except Exception as error:
+            if hasattr(error, "ctx") and error.ctx is None:  # whose help tells more
+                error.ctx = ctx
+            raise
         return rest
 
     @property

@@ -9,17 +9,33 @@ import typer
 from spec_cpu_cli import settings
 
 
+_ARGUMENTS = {"name": "the name of a model", "names": "the name of a model, or several"}
+
+
 def in_words(error: Any) -> str:
     """One line on an error of the parser, with the command whose help tells more."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "spec-cpu"
-    message = _wanted(error) or _as_the_parser_says(error)
+    message = _missing(error) or _wanted(error) or _as_the_parser_says(error)
     return f"{_given_by(error)}{message} (see {command} --help)"
+
+
+def _missing(error: Any) -> str | None:
+    """What was left out; None for other errors."""
+    param = getattr(error, "param", None)
+    if type(error).__name__ != "MissingParameter" or param is None:
+        return None
+    if param.param_type_name == "option":
+        return f"{' / '.join(param.opts)} is missing"
+    return f"give {_ARGUMENTS.get(param.name, param.name)}"
 
 
 def _as_the_parser_says(error: Any) -> str:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    return " ".join(message.split()).rstrip(".")
+    message = " ".join(message.split()).rstrip(".")
+    if "extra argument" in message:
+        return f"{message}: put quotes around a text of several words"
+    return message
 
 
 def _wanted(error: Any) -> str | None:

@@ -218,3 +218,11 @@ def test_the_default_pair_talks_and_keeps_its_cache(program: Program) -> None:
     assert first[2] == 0
     assert both[2] >= first[1]  # the whole first prompt at the least
     assert "no chat template" not in done.err
+
+
+def test_a_pipe_is_told_of_what_could_not_be_answered(program: Program, readable: Models) -> None:
+    options = [*readable.plain, "-c", "256", "-n", "4"]
+    assert program("chat", *options, stdin="hi\n").code == 0
+    done = program("chat", *options, stdin="x" * 900 + "\nhi\n")
+    assert done.code == 1
+    assert done.out

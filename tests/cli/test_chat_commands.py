@@ -388,3 +388,46 @@ def test_what_the_command_line_gave_stays_when_a_conversation_is_loaded(
     assert "but for max-tokens, which you gave" in shown
     assert (chat.answer.max_tokens, chat.sampling.temp) == (5, 0.5)
     assert said(chat)[0] == "Be kind."
+
+
+def test_what_failed_is_taken_back_alone(chat: Chat, say: Say) -> None:
+    say("hi")
+    before = said(chat)
+    shown = say("x" * 500)
+    assert "/undo" in shown
+    assert "/drop" in shown
+    assert chat.failed
+    assert "taken back: xxx" in say("/undo")
+    assert said(chat) == before
+    assert chat.unsent is None
+    say("/undo")
+    assert said(chat) == []
+
+
+def test_a_file_stays_until_there_is_an_answer(chat: Chat, say: Say, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("y" * 300)
+    (tmp_path / "b.txt").write_text("z" * 20)
+    say("/file a.txt", "/file b.txt")
+    assert "/file -NAME" in say("x" * 200)
+    assert "a.txt, b.txt" in say("/file")
+    assert "left out" in say("/file -a.txt")
+    say("/retry")
+    assert said(chat)[0].endswith("x\n\n" + "z" * 20)
+    assert "no file" in say("/file")
+
+
+def test_a_file_that_never_fits_is_refused(chat: Chat, say: Say, tmp_path: Path) -> None:
+    (tmp_path / "huge.txt").write_text("y" * 500)
+    assert "the context holds 400" in say("/file huge.txt")
+    assert chat.attachments == []
+
+
+def test_a_conversation_that_is_not_saved_is_not_dropped_unasked(chat: Chat, say: Say) -> None:
+    say("hi", "/save one.json", "so")
+    before = said(chat)
+    assert "/load! one.json" in say("/load one.json")
+    assert said(chat) == before
+    say("/load! one.json")
+    assert len(said(chat)) == 2
+    say("/load one.json")
+    assert len(said(chat)) == 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from spec_cpu import defaults
 from spec_cpu.arguments import check_stops
+from spec_cpu.errors import SpecCpuError
 from spec_cpu_cli import options as opt
 from spec_cpu_cli.command import CONVERSATIONS, OUTPUT, given
 from spec_cpu_cli.keeping import KeepOptions
@@ -61,3 +63,5 @@ def chat(
         given=given(context),
     )
     talk(state, history=not no_history)
+    if state.failed and not (sys.stdin and sys.stdin.isatty()):
+        raise typer.Exit(SpecCpuError.exit_code)

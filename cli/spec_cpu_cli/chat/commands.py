@@ -85,8 +85,15 @@ TABLE = (
         settings.draft,
         settings.drafts,
     ),
-    Command("file", "PATH", "Add a file's text to your next message.", files.attach, "files"),
+    Command(
+        "file",
+        "[PATH|-NAME]",
+        "Add a file's text to your next message, leave one out again, or list them.",
+        files.attach,
+        "files",
+    ),
     Command("load", "FILE", "Go on with a saved conversation.", files.load, "files"),
+    Command("load!", "FILE", "The same, and drop this one unsaved.", files.load_anyway, "files"),
     Command(
         "save",
         "FILE",

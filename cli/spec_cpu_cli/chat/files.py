@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from spec_cpu.arguments import expanded
-from spec_cpu.conversations.edit import set_system_prompt, system_prompt
+from spec_cpu.conversations.edit import questions, set_system_prompt, system_prompt
 from spec_cpu.conversations.record import load_conversation, save_conversation
 from spec_cpu.errors import UsageError
 from spec_cpu.text.files import decode, read_bytes
@@ -17,14 +17,27 @@ from spec_cpu_cli.keeping import other_model
 
 
 def attach(chat: Chat, argument: str) -> None:
-    """Add a file's text to the next message."""
+    """Add a file's text to the next message; `-NAME` leaves one out again; alone, list them."""
+    names = [one.name for one in chat.attachments]
+    if not argument:
+        note(f"with your next message: {', '.join(names) or 'no file'}")
+        return
+    if argument.startswith("-") and argument[1:] in names:
+        del chat.attachments[names.index(argument[1:])]
+        note(f"left out: {argument[1:]}")
+        return
     path = _path("/file", argument)
     text = decode(read_bytes(path), path)
     if not text.strip():
         raise UsageError(f"{path} is empty")
+    tokens, room = len(chat.session.target.vocab.tokenize(text)), chat.session.n_ctx
+    if tokens >= room:
+        raise UsageError(
+            f"{path.name} has {tokens:,} tokens, but the context holds {room:,}: give a part of it"
+        )
     chat.attachments.append(Attachment(path.name, text))
-    names = ", ".join(one.name for one in chat.attachments)
-    note(f"{len(text):,} characters of {path.name}; with your next message: {names}")
+    all_names = ", ".join([*names, path.name])
+    note(f"{len(text):,} characters of {path.name}; with your next message: {all_names}")
 
 
 def save(chat: Chat, argument: str) -> None:
@@ -43,12 +56,27 @@ def replace(chat: Chat, argument: str) -> None:
 def _save(chat: Chat, path: Path) -> None:
     save_conversation(path, chat.record(), text=path.suffix == ".md")
     chat.file = path.resolve()
+    chat.saved = [turn.copy() for turn in chat.session.messages]
     note(f"saved {len(chat.session.messages)} turns to {path}")
 
 
 def load(chat: Chat, argument: str) -> None:
-    """Go on with a saved conversation, with its settings."""
+    """Go on with a saved conversation, with its settings, unless this one would be lost."""
     path = _path("/load", argument)
+    messages = chat.session.messages
+    if questions(messages) and messages != chat.saved and not chat.kept:
+        raise UsageError(
+            f"this conversation is not saved: /save FILE keeps it, /load! {argument} drops it"
+        )
+    _load(chat, path)
+
+
+def load_anyway(chat: Chat, argument: str) -> None:
+    """Go on with a saved conversation in place of one that may not be saved."""
+    _load(chat, _path("/load!", argument))
+
+
+def _load(chat: Chat, path: Path) -> None:
     conversation = load_conversation(path)
     settings = conversation.settings
     theirs = {name: value for name, value in settings.items() if name not in chat.given}
@@ -60,6 +88,7 @@ def load(chat: Chat, argument: str) -> None:
     chat.set_system(system_prompt(session.messages))
     chat.finish, chat.unsent, chat.file = conversation.finish, None, path.resolve()
     chat.earlier = conversation
+    chat.saved = [turn.copy() for turn in session.messages]
     if chat.kept:
         chat.kept.begin_anew()
     kept = ", ".join(sorted(map(typed, chat.given & settings.keys())))

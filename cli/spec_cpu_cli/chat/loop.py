@@ -6,7 +6,7 @@ import sys
 
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli.chat.commands import COMMANDS
-from spec_cpu_cli.chat.notes import beginning, complain, note
+from spec_cpu_cli.chat.notes import beginning, note
 from spec_cpu_cli.chat.parsing import Call, Mistyped, parse
 from spec_cpu_cli.chat.reading import LineReader, Reader
 from spec_cpu_cli.chat.state import Chat
@@ -40,11 +40,12 @@ def converse(chat: Chat, reader: Reader) -> None:
             return
         if not is_text(typed):
             note("that line is not UTF-8 text: type it again")
+            chat.failed = True
             continue
         try:
             _act(chat, typed, instead=editing is not None)
         except SpecCpuError as error:
-            complain(error)
+            chat.complain(error)
 
 
 def _act(chat: Chat, typed: str, *, instead: bool) -> None:

