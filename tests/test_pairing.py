@@ -8,7 +8,6 @@ import pytest
 
 from spec_cpu import defaults
 from spec_cpu.draft.names import Drafts
-from spec_cpu.errors import UsageError
 from spec_cpu.models.catalog import load_catalog
 from spec_cpu.models.fetch import local_path
 from spec_cpu.pairing import choose_models

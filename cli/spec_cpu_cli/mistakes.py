@@ -8,7 +8,6 @@ import typer
 
 from spec_cpu_cli import settings
 
-
 _ARGUMENTS = {"name": "the name of a model", "names": "the name of a model, or several"}
 
 

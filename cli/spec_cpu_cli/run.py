@@ -106,8 +106,8 @@ def run(
     """
     from spec_cpu_cli import report
     from spec_cpu_cli.answer import print_details, print_summary, say, stream_answer
-    from spec_cpu_cli.startup import EXIT_CODE
     from spec_cpu_cli.prompt import chosen_prompt, read_prompt
+    from spec_cpu_cli.startup import EXIT_CODE
 
     if raw and answer.system:
         raise UsageError("--system needs the chat template: leave out --raw")

@@ -16,9 +16,9 @@ PROMPT = r"\x1b\[\?2004h"  # a paste is to be marked as one: a message is waited
 ENDLESS = [*ON, "--seed", "1", "-n", "60000", "-c", "65536"]
 
 
-def _talk(program: Program, *args: str, lines: list[str]) -> Result:
+def _talk(program: Program, *args: str, lines: list[str], code: int = 0) -> Result:
     done = program("chat", *args, stdin="".join(f"{line}\n" for line in lines))
-    assert done.code == 0, done.err
+    assert done.code == code, done.err
     assert "Traceback" not in done.err
     return done
 
@@ -88,7 +88,7 @@ def test_reset_begins_a_new_conversation(program: Program, readable: Models) -> 
 
 
 def test_stats_show_speed_and_acceptance(program: Program, readable: Models) -> None:
-    done = _talk(program, *readable.pair, *SHORT, lines=["/stats", "hi", "/stats"])
+    done = _talk(program, *readable.pair, *SHORT, lines=["/stats", "hi", "/stats"], code=1)
     before, _, after = done.err.partition("nothing was answered yet")
     assert "accepted" not in before
     for part in (
@@ -101,7 +101,7 @@ def test_stats_show_speed_and_acceptance(program: Program, readable: Models) -> 
 
 def test_save_writes_the_conversation(program: Program, readable: Models) -> None:
     lines = ["hi", "and then?", "/save said so.md", "/save", "/save no/such/folder"]
-    done = _talk(program, *readable.pair, *SHORT, lines=lines)
+    done = _talk(program, *readable.pair, *SHORT, lines=lines, code=1)
     one, two = done.text.splitlines()
     saved = (program.home / "said so.md").read_text(encoding="utf-8")
     heading, *said = [part.strip() for part in re.split(r"^## \w+\n", saved, flags=re.M)]
@@ -134,7 +134,7 @@ def test_a_turn_that_does_not_fit_leaves_the_conversation_alive(
     program: Program, readable: Models
 ) -> None:
     lines = ["hi", "x" * 400, "/reset", "hi"]
-    done = _talk(program, *readable.pair, *SHORT, "-c", "200", lines=lines)
+    done = _talk(program, *readable.pair, *SHORT, "-c", "200", lines=lines, code=1)
     assert [len(answer) for answer in done.text.splitlines()] == [20, 20]
     assert "the context holds 200" in done.err
 

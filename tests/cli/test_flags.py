@@ -11,8 +11,8 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from spec_cpu_cli.flags import with_flags
 from spec_cpu_cli.app import app
+from spec_cpu_cli.flags import with_flags
 
 import spec_cpu
 
