@@ -82,8 +82,7 @@ def in_a_callback_from_c() -> None:
 )
 def test_a_ctrl_c_that_python_ignores_comes_again(ignored: Callable[[], None]) -> None:
     before = sys.unraisablehook, signal.getsignal(signal.SIGALRM)
-    with never_ignored():
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the second line is where it comes)
-            ignored()
-            Event().wait(PATIENCE)
+    with never_ignored(), pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the second line is it)
+        ignored()
+        Event().wait(PATIENCE)
     assert (sys.unraisablehook, signal.getsignal(signal.SIGALRM)) == before
