@@ -33,6 +33,7 @@ class Budget:
     explore: float  # plain steps of the advance for a draft that takes passes; 0: there is none
     ahead: float = field(init=False)
     spare: float = field(init=False)
+    _withheld: float = 0.0
 
     def __post_init__(self) -> None:
         self.ahead, self.spare = _ADVANCE * self.plain, self.explore * self.plain
@@ -40,7 +41,16 @@ class Budget:
     @property
     def bears(self) -> float:
         """Seconds that may be lost by what is expected to pay."""
-        return self.ahead + self.spare
+        return self.ahead + self.spare - self._withheld
+
+    def share(self, plain: float | None) -> None:
+        """Others share the passes, so that `plain` is what a plain step takes of them; None: no.
+
+        The advance is of such steps then. Were it not, eight texts of 50 tokens each would spend a
+        tenth of their time on finding out what pays.
+        """
+        advance = _ADVANCE + self.explore
+        self._withheld = 0.0 if plain is None else advance * max(0.0, self.plain - plain)
 
     def explores(self, loss: float) -> bool:
         """May so much be lost by what is not?"""

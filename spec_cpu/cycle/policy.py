@@ -194,6 +194,7 @@ class Policy:
         if others != self._beside:
             self._beside = others
             self._correct()
+            self._budget.share(None if others is None else self._plain)
             self._pace()
 
     def verified(self, chances: Sequence[float]) -> int:
