@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -95,3 +97,11 @@ def test_a_pipe_gives_a_line_at_a_time_and_what_is_in_quotes_at_once() -> None:
     assert read == ["one", '"""\n  two\n\nthree\n"""', "", "four", None]
     assert LineReader(io.StringIO('"""\nfive')).read() == '"""\nfive', "nothing is lost"
     assert LineReader(None).read() is None
+
+
+def test_the_page_on_chat_tells_of_every_command() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`/?([a-z]+!?)(?: [^`]*)?`", page))
+    assert told >= set(COMMANDS)
+    assert "`/file -NAME`" in page
+    assert "exit code is 1" in page
