@@ -119,7 +119,7 @@ def _check_readable(path: Path) -> None:
     if not magic:
         raise ModelError(f"{path} is empty: download or copy it again")
     if magic != _MAGIC:
-        raise ModelError(f"{path} is not a GGUF file (it starts with {magic!r}, not {_MAGIC!r})")
+        raise ModelError(f"{path} is not a GGUF file (it does not begin with {_MAGIC.decode()})")
 
 
 @contextmanager
@@ -134,7 +134,9 @@ def header_of(path: Path) -> Iterator[int]:
     header = _init(os.fsencode(path), InitParams(no_alloc=True, ctx=None))
     if not header:
         cause = log.last_error() or "the header does not parse"
-        raise ModelError(f"{path} is damaged ({cause}): download or copy it again")
+        raise ModelError(
+            f"{path} is damaged or not whole (llama.cpp: {cause}): download or copy it again"
+        )
     try:
         yield header
     finally:

@@ -147,6 +147,8 @@ def unknown_name(what: str, name: str, known: Collection[str]) -> UsageError:
     """The error for a `name` that is not among the `known` ones: the nearest, and where to look."""
     from difflib import get_close_matches
 
+    if not name:
+        return UsageError(f"the name of the {what} is empty (see spec-cpu models list)")
     lowered = {candidate.lower(): candidate for candidate in known}
     near = [lowered[match] for match in get_close_matches(name.lower(), lowered, n=3)]
     hint = f"; did you mean {' or '.join(near)}?" if near else ""

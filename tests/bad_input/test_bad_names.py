@@ -31,9 +31,9 @@ def model_entry(name: str, source: str) -> str:
         (["-m", "nothing-like-it"], ("nothing-like-it", "models list")),
         (["-m", "smollm2-135m-instrukt"], ("smollm2-135m-instruct", "mean")),
         (["-m", "smollm2-135m"], ("is a pair", "--pair smollm2-135m")),
-        (["-m", ""], ()),
+        (["-m", ""], ("the name of the model is empty",)),
         (["--pair", "qwen3-8"], ("qwen3-8b", "mean")),
-        (["--pair", ""], ()),
+        (["--pair", ""], ("the name of the pair is empty",)),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(

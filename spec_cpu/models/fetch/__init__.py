@@ -7,6 +7,7 @@ checksums) is in `store`.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from spec_cpu import cache
@@ -32,19 +33,21 @@ from spec_cpu.progress import Progress
 
 __all__ = ["fetch", "local_path", "remove", "remove_file", "resolve"]
 
+_URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
 
 def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
     """The file behind a path, a catalogue name or a name on the hub, fetched if it is not here yet.
 
     An existing file wins over a name. Whatever else looks like a path is returned as it is: the
     loader says whether it exists. `OWNER/NAME` or `OWNER/NAME:QUANT` is a repository of the hub,
-    unless there is a folder OWNER.
+    unless there is a folder OWNER. A catalogue name wins over a folder.
 
     Args:
         progress: told what is done and how many bytes of it; nothing is printed.
 
     Raises:
-        UsageError: neither a path nor a name in the catalogue.
+        UsageError: neither a path nor a name in the catalogue, or a URL.
         CatalogError: the catalogue is malformed, or the model could not be fetched.
         ModelError: the model could not be made from another one.
     """
@@ -53,9 +56,17 @@ def resolve(name_or_path: str, progress: Progress | None = None) -> Path:
         return Path(path)
     if repository.is_name(name_or_path):
         return fetch(repository.find(name_or_path), progress)
+    if _URL.match(name_or_path):
+        raise UsageError(
+            f"{name_or_path} is a URL: fetch the file and give its path, or name it in the "
+            "catalogue (OWNER/NAME is one on the hub)"
+        )
     if _looks_like_path(path):
         return Path(path)
-    return fetch(load_catalog().model(name_or_path), progress)
+    catalog = load_catalog()
+    if os.path.isdir(path) and name_or_path not in catalog.models:
+        return Path(path)
+    return fetch(catalog.model(name_or_path), progress)
 
 
 def _is_file(path: str | Path) -> bool:

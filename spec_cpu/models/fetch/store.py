@@ -19,6 +19,7 @@ CHUNK = 1 << 20  # bytes read at a time
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NAME = re.compile(r"\.?(?P<file>.+-[0-9a-f]{8}\.gguf)(\.part|\.part\.tag|\.staging)?")
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_TAKEN = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY}  # by a file, or a folder
 
 
 def cache_path(model: Model) -> Path:
@@ -113,9 +114,13 @@ def reporting_removal(file: Path) -> Iterator[None]:
 
 
 def _storage_problem(error: OSError, name: str, folder: Path) -> str:
-    elsewhere = "or set SPEC_CPU_CACHE to a folder on another disk"
+    choose = "set SPEC_CPU_CACHE to"
     if error.errno in _FULL:
-        return f"no space left in {folder} for {name}: free some, {elsewhere}"
+        return f"no space left in {folder} for {name}: free some, or {choose} a folder elsewhere"
     if error.errno in _FORBIDDEN:
-        return f"cannot write to {folder} to store {name}: check its permissions, {elsewhere}"
-    return f"cannot store {name} in {folder} ({error.strerror}): free its name, {elsewhere}"
+        cause = f"cannot write to {folder} to store {name}"
+        return f"{cause}: check its permissions, or {choose} another folder"
+    cause = f"cannot store {name} in {folder} ({error.strerror})"
+    if error.errno in _TAKEN:
+        return f"{cause}: move away what is in its place, or {choose} another folder"
+    return f"{cause}: {choose} a folder that can be written to"

@@ -50,6 +50,22 @@ class TestResolve:
         add_to_catalog(f'kind = "url", url = "{origin.as_uri()}"')
         assert resolve("tiny").read_bytes() == CONTENT
 
+    def test_a_folder_that_is_no_name_is_for_the_loader(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(home)
+        (home / "models").mkdir()
+        assert resolve("models") == Path("models")
+
+    def test_no_name(self) -> None:
+        with pytest.raises(UsageError, match="the name of the model is empty"):
+            resolve("")
+
+    @pytest.mark.parametrize("url", ["https://example.com/x.gguf", "http://example.com/x"])
+    def test_a_url_is_shown_as_it_was_typed(self, url: str) -> None:
+        with pytest.raises(UsageError, match=f"{url} is a URL: fetch the file"):
+            resolve(url)
+
     def test_unknown_name(self) -> None:
         with pytest.raises(UsageError, match="did you mean qwen3-8b"):
             resolve("qwen3-8bb")
@@ -93,7 +109,9 @@ class TestDisk:
         [
             (errno.ENOSPC, "no space left in .*cache for tiny: free some, or set SPEC_CPU_CACHE"),
             (errno.EACCES, "cannot write to .*cache to store tiny: .*SPEC_CPU_CACHE"),
-            (errno.EIO, "cannot store tiny in .*cache"),
+            (errno.EIO, "cannot store tiny in .*cache.*: set SPEC_CPU_CACHE to a folder"),
+            (errno.ENOENT, "cannot store tiny in .*cache.*: set SPEC_CPU_CACHE to a folder"),
+            (errno.EEXIST, "cannot store tiny in .*cache.*: move away what is in its place"),
         ],
     )
     def test_errors(
@@ -108,7 +126,7 @@ class TestDisk:
 
     def test_the_cache_is_a_file(self, home: Path, site: Site) -> None:
         (home / "cache").write_text("in the way")
-        with pytest.raises(CatalogError, match="cannot store tiny in"):
+        with pytest.raises(CatalogError, match="cannot store tiny in .*: move away what is in its place"):
             fetch(model(UrlSource(site.url)))
 
 
