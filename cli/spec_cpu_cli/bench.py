@@ -17,7 +17,7 @@ import typer
 from spec_cpu import defaults
 from spec_cpu.errors import SpecCpuError, UsageError
 from spec_cpu_cli import options as opt
-from spec_cpu_cli.command import OUTPUT
+from spec_cpu_cli.command import OUTPUT, given
 from spec_cpu_cli.signature import with_options
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class _Measured:
 
 @with_options
 def bench(
+    context: typer.Context,
     prompts: Annotated[
         Path | None,
         typer.Option(
@@ -156,7 +157,7 @@ def bench(
     with the range that it lies in for 95 %. Ctrl-C prints what there is.
     """
     from spec_cpu.bench.arms import PLAIN, SHIPPED, read_prompts
-    from spec_cpu.bench.rivals import check_rivals
+    from spec_cpu.bench.rivals import LLAMA_CPP, check_rivals
     from spec_cpu.sampling.pipeline import SamplingParams
 
     choice, quiet = models.choice, models.quiet
@@ -173,6 +174,8 @@ def bench(
         max_tokens=max_tokens,
         seed=seed,
     )
+    if "llama_cpp" in given(context) and LLAMA_CPP not in asked.against:
+        raise UsageError(f"--llama-cpp needs --against {LLAMA_CPP}, which measures its programs")
     check_rivals(asked.against, llama_cpp)
     _check_output(out, plot)
     load = partial(opt.open_session, choice, models, drafting)

@@ -15,7 +15,13 @@ def in_words(error: Any) -> str:
     """One line on an error of the parser, with the command whose help tells more."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "spec-cpu"
-    message = _missing(error) or _wanted(error) or _as_the_parser_says(error)
+    message = (
+        _missing(error)
+        or _wanted(error)
+        or _unknown(error)
+        or _left_over(error)
+        or _as_the_parser_says(error)
+    )
     return f"{_given_by(error)}{message} (see {command} --help)"
 
 
@@ -31,10 +37,28 @@ def _missing(error: Any) -> str | None:
 
 def _as_the_parser_says(error: Any) -> str:
     message = error.format_message() if hasattr(error, "format_message") else str(error)
-    message = " ".join(message.split()).rstrip(".")
-    if "extra argument" in message:
-        return f"{message}: put quotes around a text of several words"
-    return message
+    return " ".join(message.split()).rstrip(".")
+
+
+def _unknown(error: Any) -> str | None:
+    """An option that there is not, with those that may be meant; None for other errors."""
+    near = getattr(error, "possibilities", None)
+    return (
+        f"no such option: {error.option_name}; did you mean {' or '.join(near)}?" if near else None
+    )
+
+
+def _left_over(error: Any) -> str | None:
+    """What was typed after all that the command takes; None for other errors."""
+    message, context = _as_the_parser_says(error), getattr(error, "ctx", None)
+    if "extra argument" not in message or context is None:
+        return None
+    words = message[message.index("(") + 1 : -1]
+    if context.info_name == "chat":
+        return f"chat takes no message ({words}): type it once the chat has begun"
+    if any(param.name == "prompt" for param in context.command.params):
+        return f"this is beyond the prompt: {words}. Put quotes around a text of several words"
+    return f"this is more than {context.info_name} takes: {words}"
 
 
 def _wanted(error: Any) -> str | None:
@@ -46,7 +70,8 @@ def _wanted(error: Any) -> str | None:
         kind = settings.in_words(settings.type_of(context.command, param))
     except (KeyError, TypeError):  # one of Typer's own
         return None
-    name = " / ".join(param.opts)
+    in_file = _source(error) == "DEFAULT_MAP"
+    name = settings.flag(param)[2:] if in_file else " / ".join(param.opts)
     return f"{name} takes {kind}{_limits(context.command, param)}{_given(error)}"
 
 
@@ -66,10 +91,15 @@ def _given(error: Any) -> str:
 
 def _given_by(error: Any) -> str:
     """Where a wrong value comes from, if not from the command line."""
+    source = _source(error)
+    if source == "ENVIRONMENT":
+        return f"{error.param.envvar}: "
+    return f"{settings.path()}: " if source == "DEFAULT_MAP" else ""
+
+
+def _source(error: Any) -> str:
+    """What the wrong value was given by, as the parser calls it; empty where it does not tell."""
     option, context = getattr(error, "param", None), getattr(error, "ctx", None)
     if option is None or context is None:
         return ""
-    source = getattr(context.get_parameter_source(option.name), "name", None)
-    if source == "ENVIRONMENT":
-        return f"{option.envvar}: "
-    return f"{settings.path()}: " if source == "DEFAULT_MAP" else ""
+    return str(getattr(context.get_parameter_source(option.name), "name", ""))

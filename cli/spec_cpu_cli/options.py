@@ -39,6 +39,7 @@ __all__ = [
     "Quiet",
     "SamplingOptions",
     "Threads",
+    "check_guesses",
     "fetched",
     "help_alone",
     "home",
@@ -346,6 +347,12 @@ def open_session(
     return session
 
 
+def check_guesses(choice: ModelChoice, drafting: DraftOptions) -> None:
+    """Raise UsageError for a number of tokens to guess ahead where nothing guesses."""
+    if drafting.draft_tokens and not choice.drafts:
+        raise UsageError("--draft-tokens needs something that guesses: leave out --draft none")
+
+
 def _check_looks_up(choice: ModelChoice, *, lookup: list[Path] | None, memory: str | None) -> None:
     """Raise UsageError for texts to guess from where none is looked into."""
     if choice.drafts.ngram:
@@ -377,6 +384,8 @@ def fetched(choice: ModelChoice, models: ModelOptions) -> tuple[Path, Drafts]:
 
 
 def _memory_file(memory: str | None, target: Path) -> Path | None:
+    if memory == "":
+        raise UsageError("--memory is empty: give it on, off, or the name of a file")
     from spec_cpu.draft.memory import memory_file
     from spec_cpu.llama.model import Model
 

@@ -26,6 +26,7 @@ _OF_NO_OPTION = {f"{_PREFIX}CACHE", f"{_PREFIX}DATA"}  # see `spec_cpu.cache`
 _FILE_NAME = "config.toml"
 _PRESETS = "presets"
 _NO_SETTINGS = {"help", "version", "prompt", "file", "continue"}  # of one call alone
+_MODELS = {"target", "draft", "pair"}  # options whose values are names of models
 _RANKS = {"COMMANDLINE": 3, "ENVIRONMENT": 2, "DEFAULT_MAP": 1, "DEFAULT": 0}
 
 Values = dict[str, Any]
@@ -129,6 +130,8 @@ def _rivals(name: str, value: Any) -> tuple[str, ...]:
         return ("pair", "draft")
     if name == "pair":
         return ("target", "draft")
+    if name == "draft" and value == "none":
+        return ("lookup", "memory", "draft_tokens")
     if name == "draft" and "ngram" not in str(value).split(","):
         return ("lookup", "memory")
     if name in ("raw", "system") and value:
@@ -157,13 +160,23 @@ def said_elsewhere(context: Any, message: str) -> str:
     named = {option.name: option for option in options(context.command)}
     places = []
     for name, option in named.items():
-        if not re.search(rf"(?<![\w-]){flag(option)}(?![\w-])", message):
+        if not (_names(message, flag(option)) or _names_model(message, context.params, name)):
             continue
         source = getattr(context.get_parameter_source(name), "name", None)
         if source in ("ENVIRONMENT", "DEFAULT_MAP"):
             place = option.envvar if source == "ENVIRONMENT" else path()
             places.append(f"{flag(option)} is set in {place}")
     return f" ({', '.join(places)})" if places else ""
+
+
+def _names_model(message: str, values: Values, option: str) -> bool:
+    """Does `message` name the model, or one of several, that `option` was given?"""
+    models = str(values[option]).split(",") if option in _MODELS and values[option] else []
+    return any(_names(message, model) for model in models)
+
+
+def _names(message: str, word: str) -> bool:
+    return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", message) is not None
 
 
 def words(context: Any) -> list[str]:
@@ -275,6 +288,8 @@ class _Reader:
             for option in options(command)
             if is_called(option, key)
         ]
+        if not wanted and key in _NO_SETTINGS:
+            raise _error(self.file, where, "is no setting: give it on the command line")
         if not wanted:
             raise _error(self.file, where, f"there is no such option{_nearest(key, known)}")
         if not any(_fits(value, types) for types in wanted):

@@ -141,7 +141,7 @@ class SamplingParams:
         _require(
             self.temperature == 0 or _SMALLEST <= self.temperature < math.inf,
             "temperature",
-            f"0, or {_SMALLEST:g} or more",
+            f"0, or a finite number from {_SMALLEST:g} up",
             self.temperature,
         )
         _require(self.top_k >= 0, "top_k", "0 (off) or more", self.top_k)

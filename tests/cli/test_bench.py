@@ -181,6 +181,7 @@ def test_plots_without_a_folder_go_here(bench: Bench, home: Path) -> None:
             for text in ("k=0..3", "k=3..2", "k=1..17", "1..4", "k=1-4", "k=a..b", "")
         ),
         (["--against", "magic"], 2, "not magic"),
+        (["--llama-cpp", "."], 2, "--llama-cpp needs --against llama.cpp"),
         (["--against", "llama.cpp"], 2, "needs --llama-cpp"),
         (["--against", "llama.cpp", "--llama-cpp", "nowhere"], 2, "no folder nowhere"),
         (["--against", "llama.cpp", "--llama-cpp", "."], 2, "has no llama-completion"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from program import run_program
 
@@ -19,8 +21,48 @@ def test_a_model_that_is_not_named_is_asked_for(
 def test_a_text_without_quotes_is_told_of_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_program(monkeypatch, "run", "a", "b") == 2
-    assert "quotes" in capsys.readouterr().err
+    assert run_program(monkeypatch, "run", "a", "b", "c") == 2
+    shown = capsys.readouterr().err
+    assert "b c" in shown
+    assert "quotes" in shown
+
+
+@pytest.mark.parametrize("command", [["chat", "hi"], ["plan", "hi"], ["models", "show", "a", "hi"]])
+def test_only_a_prompt_is_told_of_quotes(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_program(monkeypatch, *command) == 2
+    shown = capsys.readouterr().err
+    assert "quotes" not in shown
+    assert "hi" in shown
+    assert ("once the chat has begun" in shown) == (command[0] == "chat")
+
+
+def test_a_misspelt_option_is_told_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_program(monkeypatch, "run", "--tempp", "1", "hi") == 2
+    assert "no such option: --tempp; did you mean --temp" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["run", "hi", "--temp", "1e9999"], "a finite number from 0.0001 up, not inf"),
+        (["run", "hi", "--memory", ""], "--memory is empty"),
+        (["run", "hi", "-d", "none", "-k", "4"], "--draft-tokens needs something that guesses"),
+        (["chat", "-d", "none", "-k", "4"], "--draft-tokens needs something that guesses"),
+    ],
+)
+def test_what_makes_no_sense_is_told_as_it_was_typed(
+    args: list[str],
+    problem: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tiny_target: Path,
+) -> None:
+    assert run_program(monkeypatch, *args, "-m", tiny_target) == 2
+    assert problem in capsys.readouterr().err
 
 
 def test_an_option_without_its_value_names_the_help_of_its_command(

@@ -134,6 +134,7 @@ def test_lists(write: Write, called: Called, monkeypatch: pytest.MonkeyPatch) ->
         ('target = "a"\ndraft = "c"', ["-m", "b", "-d", "d"], {"target": "b", "draft": "d"}),
         ('target = "a"', ["-d", "d"], {"target": "a", "draft": "d"}),
         ('target = "a"\nmemory = "on"', ["-d", "none"], {"memory": None, "target": "a"}),
+        ("draft-tokens = 4", ["-d", "none"], {"draft_tokens": None}),
         ('target = "a"\nmemory = "on"', ["-d", "ngram,b"], {"memory": "on"}),
         ('system = "a"', ["--raw"], {"raw": True, "system": None}),
         ("raw = true", ["--system", "a"], {"raw": False, "system": "a"}),
@@ -211,7 +212,10 @@ def refusals() -> Iterator[tuple[str, str]]:
     yield "[runn]\ntemp = 3", "runn: there is no such option"
     yield "[presets.a]\nzzz = 1", "presets.a.zzz: there is no such option"
     yield 'top-p = "warm"', "top-p: takes a number, not 'warm'"
-    yield 'temp = "warm"', "--temp"  # a list of temperatures for bench, but none for run
+    yield (
+        'temp = "warm"',
+        ": temp takes a number, not 'warm'",
+    )  # a list of temperatures for bench, but none for run
     yield "temp = true", "temp: takes a number, not True"
     yield "threads = 1.5", "threads: takes a whole number, not 1.5"
     yield "color = 1", "color: takes true or false, not 1"
@@ -222,7 +226,7 @@ def refusals() -> Iterator[tuple[str, str]]:
     yield "presets = 1", "presets: holds tables: [presets.NAME]"
     yield "[presets]\na = 1", "presets.a: is a table: [presets.a]"
     yield '[presets.a]\npreset = "b"', "presets.a.preset: a preset cannot name another one"
-    yield 'prompt = "x"', "prompt: there is no such option"
+    yield 'prompt = "x"', "prompt: is no setting: give it on the command line"
     yield "temp = ", "is not TOML"
     yield "temp = 1979-05-27", "temp: takes a number"
 
@@ -412,7 +416,7 @@ def test_a_number_out_of_range_is_told_the_range(
 ) -> None:
     file = write("[plan]\nmax-k = 77\n")
     assert run_program(monkeypatch, "plan") == 2
-    told = "--max-k takes a whole number from 1 to 31, not '77' (see spec-cpu plan --help)"
+    told = "max-k takes a whole number from 1 to 31, not '77' (see spec-cpu plan --help)"
     assert capsys.readouterr().err == f"spec-cpu: {file}: {told}\n"
     assert run_program(monkeypatch, "models", "suggest", "--memory", "0") == 2
     assert "--memory takes a number of at least 0.1, not '0'" in capsys.readouterr().err
@@ -505,3 +509,13 @@ def test_no_variable_that_has_an_effect_is_called_misspelt(
     for name in names:
         monkeypatch.setenv(name, "1")
     assert list(settings.unknown_variables(ROOT.context_class(ROOT))) == []
+
+
+@pytest.mark.parametrize("key", ["pair", "target", "draft"])
+def test_a_name_of_no_model_says_where_it_is_set(
+    write: Write, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], key: str
+) -> None:
+    file = write(f'{key} = "nothing-like-it"')
+    monkeypatch.setattr("spec_cpu.models.fetch.fetch", lambda model, _report: model.name)
+    assert run_program(monkeypatch, "run", "hi") == 2
+    assert f"(--{key} is set in {file})" in capsys.readouterr().err

@@ -126,7 +126,9 @@ class TestDisk:
 
     def test_the_cache_is_a_file(self, home: Path, site: Site) -> None:
         (home / "cache").write_text("in the way")
-        with pytest.raises(CatalogError, match="cannot store tiny in .*: move away what is in its place"):
+        with pytest.raises(
+            CatalogError, match=r"cannot store tiny in .*: move away what is in its place"
+        ):
             fetch(model(UrlSource(site.url)))
 
 
