@@ -50,10 +50,11 @@ def _unknown(error: Any) -> str | None:
 
 def _left_over(error: Any) -> str | None:
     """What was typed after all that the command takes; None for other errors."""
-    message, context = _as_the_parser_says(error), getattr(error, "ctx", None)
-    if "extra argument" not in message or context is None:
+    listed = _as_the_parser_says(error).partition("extra argument")[2]
+    context = getattr(error, "ctx", None)
+    if not listed or context is None:
         return None
-    words = message[message.index("(") + 1 : -1]
+    words = listed.partition(" (")[2].removesuffix(")")  # after `(s)`, or nothing
     if context.info_name == "chat":
         return f"chat takes no message ({words}): type it once the chat has begun"
     if any(param.name == "prompt" for param in context.command.params):

@@ -21,9 +21,9 @@ def test_a_model_that_is_not_named_is_asked_for(
 def test_a_text_without_quotes_is_told_of_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_program(monkeypatch, "run", "a", "b", "c") == 2
+    assert run_program(monkeypatch, "run", "a", "b", "(c)") == 2
     shown = capsys.readouterr().err
-    assert "b c" in shown
+    assert "beyond the prompt: b (c). " in shown
     assert "quotes" in shown
 
 
@@ -34,7 +34,9 @@ def test_only_a_prompt_is_told_of_quotes(
     assert run_program(monkeypatch, *command) == 2
     shown = capsys.readouterr().err
     assert "quotes" not in shown
-    assert "hi" in shown
+    assert "(hi)" in shown or shown.startswith(
+        f"spec-cpu: this is more than {command[-2]} takes: hi"
+    )
     assert ("once the chat has begun" in shown) == (command[0] == "chat")
 
 
