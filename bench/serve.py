@@ -9,7 +9,7 @@
 drafted tokens pinned; `llama-server` plain, with its n-grams, and with --rival-draft) and has
 clients ask them for streamed answers: the benchmark's prompts, in bursts with gaps between them, by
 a schedule that is the same for all servers. One plays a schedule while the others wait, then the
-next; from round to round their order turns. What was measured is kept in --state, a file for each
+next; every other round in reverse. What was measured is kept in --state, a file for each
 cell: an interrupted run goes on where it ended. `table` shows medians over the rounds; "ours in
 this" is the median of each round's tokens a second of ours over those of the row.
 
@@ -133,11 +133,10 @@ def measure(given: argparse.Namespace) -> None:
 def missing(
     cells: Sequence[Cell], servers: Sequence[Server], rounds: int
 ) -> Iterator[tuple[Cell, Server, int]]:
-    """What is left to play: of each round, cell by cell, the servers in an order that turns."""
+    """What is left to play: of each round, cell by cell, the servers forth and back."""
     for i in range(rounds):
         for cell in cells:
-            shift = i % len(servers)
-            for server in [*servers[shift:], *servers[:shift]][:: -1 if i % 2 else 1]:
+            for server in servers[:: -1 if i % 2 else 1]:
                 if len(cell.records.get(server.name, ())) <= i:
                     yield cell, server, i
 

@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ from spec_cpu.errors import SpecCpuError
 
 BURST = 0.7  # the share of requests that follow the one before at once
 TOGETHER = 1e-3  # seconds: what arrives within them arrived at once
+PATH = "/v1/chat/completions"
 PATIENCE = 600.0  # seconds without a sign of a server
 SAMPLING = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "repeat_penalty": 1.0}
 
@@ -86,29 +88,43 @@ def body_of(ask: Ask, tokens: int, temperature: float) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def posted(url: str, body: bytes) -> Iterator[http.client.HTTPResponse]:
+    """The response to a request for a chat completion; leaving closes the connection."""
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)) as connection:
+        connection.request("POST", PATH, body, {"Content-Type": "application/json"})
+        with connection.getresponse() as response:
+            yield response
+
+
 def ask_server(url: str, body: dict[str, Any]) -> Answer:
     """Ask for a chat completion and read it to its end.
 
     Raises:
         SpecCpuError: the server cannot be reached, refused, or ended before the answer did.
     """
-    answer = Answer(time.perf_counter())
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
+    sent = time.perf_counter()
     try:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
-        response = connection.getresponse()
-        if response.status != http.HTTPStatus.OK:
-            said = response.read(500).decode("utf-8", "replace")
-            raise SpecCpuError(f"{url} answered {response.status}: {said}")
-        for event in events(response):
-            take(answer, event)
+        with posted(url, json.dumps(body).encode()) as response:
+            if response.status != http.HTTPStatus.OK:
+                said = response.read(500).decode("utf-8", "replace")
+                raise SpecCpuError(f"{url} answered {response.status}: {said}")
+            return read(response, sent)
     except (OSError, http.client.HTTPException) as error:
         raise SpecCpuError(f"{url}: {type(error).__name__}: {error}") from None
-    finally:
-        connection.close()
+
+
+def read(response: http.client.HTTPResponse, sent: float) -> Answer:
+    """A stream, to its end.
+
+    Raises:
+        SpecCpuError: the stream tells of an error, or ends before the answer does.
+    """
+    answer = Answer(sent)
+    for event in events(response):
+        take(answer, event)
     if answer.finish is None:
-        raise SpecCpuError(f"{url} ended the stream before the answer did")
+        raise SpecCpuError("a stream ended before its answer did")
     return answer
 
 

@@ -17,9 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
-from serve_load import PATIENCE, Answer, Ask, ask_server, body_of, events, take
+from serve_load import Ask, ask_server, body_of, events, posted, read
 from serve_servers import Server, fetched
 
 from spec_cpu.errors import SpecCpuError
@@ -29,7 +28,6 @@ QUESTIONS = 24
 LENGTHS = (8, 64)  # tokens of their answers
 SETTLED = 600.0  # seconds after which memory should grow no more
 LATEST = 30.0  # seconds in which all slots must be free again at the end
-PATH = "/v1/chat/completions"
 ROLE = {"role": "user", "content": "Hello"}
 NONSENSE: tuple[bytes, ...] = (
     b"",
@@ -174,43 +172,33 @@ class Load:
     def vanish(self, rng: random.Random) -> None:
         """Go away after a few pieces of an answer, or before the first."""
         body = {**rng.choice(self._asked), "max_tokens": 500}
-        connection, response = self.post(json.dumps(body).encode())
-        self.check_status(response, (200,))
-        for _, _ in zip(range(rng.randrange(6)), events(response), strict=False):
-            pass
-        connection.close()
+        with posted(self._url, json.dumps(body).encode()) as response:
+            self.check_status(response, (200,))
+            for _, _ in zip(range(rng.randrange(6)), events(response), strict=False):
+                pass
 
     def send_nonsense(self, rng: random.Random) -> None:
         """What no client should send."""
-        connection, response = self.post(rng.choice(NONSENSE))
-        self.check_status(response, (400, 422))
-        connection.close()
+        with posted(self._url, rng.choice(NONSENSE)) as response:
+            self.check_status(response, (400, 422))
 
     def send_much(self, rng: random.Random) -> None:
         """A prompt that no context holds."""
         text = "".join(rng.choices("abcdefgh \n", k=2**20))
         body = {"messages": [{"role": "user", "content": text}]}
-        connection, response = self.post(json.dumps(body).encode())
-        self.check_status(response, (400, 413))
-        connection.close()
+        with posted(self._url, json.dumps(body).encode()) as response:
+            self.check_status(response, (400, 413))
 
     def want_much(self, rng: random.Random) -> None:
         """More tokens than the context holds: refused, or cut where the context ends."""
+        sent = time.perf_counter()
         body = {**rng.choice(self._asked), "max_tokens": 100_000}
-        connection, response = self.post(json.dumps(body).encode())
-        self.check_status(response, (200, 400))
-        if response.status == http.HTTPStatus.OK:
-            answer = Answer(time.perf_counter())
-            for event in events(response):
-                take(answer, event)
-            if answer.finish != "length":
-                self.fault(f"100,000 tokens ended by {answer.finish}")
-        connection.close()
-
-    def post(self, body: bytes) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection(urlsplit(self._url).netloc, timeout=PATIENCE)
-        connection.request("POST", PATH, body, {"Content-Type": "application/json"})
-        return connection, connection.getresponse()
+        with posted(self._url, json.dumps(body).encode()) as response:
+            self.check_status(response, (200, 400))
+            if response.status == http.HTTPStatus.OK:
+                answer = read(response, sent)
+                if answer.finish != "length":
+                    self.fault(f"100,000 tokens ended by {answer.finish}")
 
     def check_status(self, response: http.client.HTTPResponse, expected: Sequence[int]) -> None:
         """The status is one of `expected`; a refusal says why."""
