@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from spec_cpu import defaults
 from spec_cpu.costs.cache import known_or_measured
@@ -30,6 +33,28 @@ from spec_cpu.serve.engine.slots import KeptTexts, Slot, Slots
 _ROWS = defaults.MAX_TREE_NODES  # drafted for a conversation in a pass, at most
 
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _in_a_thread_that_ends(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Have `function` run in a thread that is gone when it returns.
+
+    GNU OpenMP gives each thread that computes a team of its own, and keeps it as long as that
+    thread. Where all teams together have more threads than there are processors, all of them go to
+    sleep each time they wait for each other, some hundred times a pass: a pass of a small model
+    takes six times as long. What the caller's thread computed must not stay beside the engine's.
+    """
+
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(function, *args, **kwargs).result()
+
+    return run
+
+
+@_in_a_thread_that_ends
 def load_engine(
     target: str | Path | None = None,
     draft: str | Path | Drafts | None = None,
