@@ -6,7 +6,7 @@
 # The source is the one inside llama-cpp-python's source package, in the version installed: what is
 # compared is the same llama.cpp, and differences are the callers'. DEST gets programs without
 # libraries to go with them, and their paths are printed, one a line. When they are there already,
-# nothing is built; a build that broke off is taken up again. About 5 minutes on 2 cores.
+# nothing is built; a build that broke off is taken up again. About 10 minutes on 2 cores.
 #
 # Environment:
 #     PYTHON      the interpreter with llama-cpp-python (default: .venv's of this project, or python3)
@@ -15,7 +15,7 @@
 
 set -euo pipefail
 
-readonly PROGRAMS=(llama-speculative-simple llama-completion llama-lookup llama-bench)
+readonly PROGRAMS=(llama-speculative-simple llama-completion llama-lookup llama-bench llama-server)
 
 main() {
     if [[ $# -ne 1 || $1 == -* ]]; then
@@ -113,13 +113,14 @@ compile() { # WORK
     if command -v ninja >/dev/null; then export CMAKE_GENERATOR=${CMAKE_GENERATOR:-Ninja}; fi
     echo "Building llama.cpp's programs; output in $work/build.log ..." >&2
     # Native code and OpenMP are ggml's defaults, and so llama-cpp-python's. Static libraries make
-    # programs that can be moved. Neither a server nor downloads are wanted: no SSL, no web page.
+    # programs that can be moved. Nothing is downloaded by them, and nobody looks at the server: no
+    # SSL, no web page.
     # shellcheck disable=SC2086 # CMAKE_ARGS is a list of words
     {
         cmake -S "$work/llama.cpp" -B "$work/build" \
             -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON \
             -DLLAMA_BUILD_COMMON=ON -DLLAMA_BUILD_TOOLS=ON -DLLAMA_BUILD_EXAMPLES=ON \
-            -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF \
+            -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_SERVER=ON -DLLAMA_BUILD_APP=OFF \
             -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
             -DLLAMA_CURL=OFF -DLLAMA_OPENSSL=OFF ${CMAKE_ARGS:-} &&
             nice cmake --build "$work/build" --target "${PROGRAMS[@]}" \

@@ -50,6 +50,7 @@ def main() -> None:
     parser.add_argument("--target", default=pair.target)
     parser.add_argument("--draft", default=f"{defaults.NGRAM},{pair.draft}", help="of ours")
     parser.add_argument("--llama-server", type=Path, metavar="PROGRAM", help="default: without")
+    parser.add_argument("--repack", action="store_true", help="llama-server was built without AMX")
     parser.add_argument("--rival-draft", type=Path, metavar="R.gguf", help="default: without")
     parser.add_argument("--servers", default=",".join(SERVERS), help="default: all")
     parser.add_argument("--clients", default="1,2,4,8")
@@ -89,7 +90,7 @@ def chosen(given: argparse.Namespace) -> dict[str, list[str]]:
         UsageError: an unknown name.
     """
     models = Models(resolve(given.target), given.draft, given.rival_draft)
-    found = commands(models, given.llama_server)
+    found = commands(models, given.llama_server, repack=given.repack)
     names = given.servers.split(",")
     for name in names:
         if name not in SERVERS:

@@ -39,8 +39,12 @@ class Models:
     rival_draft: Path | None
 
 
-def commands(models: Models, llama_server: Path | None) -> dict[str, list[str]]:
-    """Of every server that can be started with these, without the port."""
+def commands(models: Models, llama_server: Path | None, *, repack: bool) -> dict[str, list[str]]:
+    """Of every server that can be started with these, without the port.
+
+    Args:
+        repack: may llama-server repack the weights, though it might multiply with AMX?
+    """
     ours = [*SPEC_CPU, "-m", str(models.target), "--slots", str(SLOTS), "-c", str(CONTEXT), "-q"]
     found = {
         OURS: [*ours, "-d", models.draft],
@@ -51,7 +55,7 @@ def commands(models: Models, llama_server: Path | None) -> dict[str, list[str]]:
         return found
     theirs = [str(llama_server), "-m", str(models.target), "-np", str(SLOTS), "--poll", "0"]
     theirs += ["-c", str(SLOTS * CONTEXT), "-t", str(hardware.threads(None)), "--metrics"]
-    if uses_amx():
+    if uses_amx() and not repack:
         theirs.append("--no-repack")
     found[LLAMA] = theirs
     found[LLAMA_NGRAM] = [*theirs, "--spec-type", "ngram-mod"]
