@@ -17,8 +17,10 @@ from serve_servers import OURS, SERVERS
 
 from spec_cpu.errors import UsageError
 
-HEADER = ("model", "temperature", "clients", "server", "tokens a second", "ours in this")
-HEADER += ("first token (median, 99 %)", "gap (median, 99 %)", "nodes a pass", "rounds")
+HEADER = (
+    *("model", "temperature", "clients", "server", "tokens a second", "ours in this"),
+    *("first token (median, 99 %)", "gap (median, 99 %)", "nodes a pass", "rounds"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +110,20 @@ class Cell:
                 "tokens_per_second": self.median(server, lambda one: one.speed),
                 "ours_in_this": self.ratio(server),
             }
-            for name, values in (("first", _firsts), ("gap", _gaps)):
-                for label, share in (("median", 50), ("p99", 99)):
-                    row[f"{name}_{label}_ms"] = 1e3 * self.median(
-                        server, lambda one, f=values, q=share: percentile(f(one), q)
-                    )
+            row |= self._percentiles(server, "first", lambda one: one.firsts)
+            row |= self._percentiles(server, "gap", lambda one: one.gaps)
             row["nodes_per_pass"] = self.median(server, lambda one: one.nodes)
             row["rounds"] = len(self.records[server])
             yield row
 
-
-def _firsts(record: Record) -> list[float]:
-    return record.firsts
-
-
-def _gaps(record: Record) -> list[float]:
-    return record.gaps
+    def _percentiles(
+        self, server: str, name: str, values: Callable[[Record], list[float]]
+    ) -> dict[str, float]:
+        """Of `values`, in milliseconds: medians over the rounds."""
+        return {
+            f"{name}_median_ms": 1e3 * self.median(server, lambda one: percentile(values(one), 50)),
+            f"{name}_p99_ms": 1e3 * self.median(server, lambda one: percentile(values(one), 99)),
+        }
 
 
 def percentile(values: Sequence[float], share: float) -> float:
