@@ -63,7 +63,7 @@ def read_prompt(argument: str | None, files: Sequence[Path], *, quiet: bool = Fa
     one is left out; without either, standard input is the prompt, unless it is a terminal.
 
     Args:
-        quiet: say nothing of a pipe from which nothing comes.
+        quiet: say nothing of a pipe that is left out, as nothing comes from it in time.
 
     Raises:
         UsageError: nothing given, a file cannot be read, or something is not UTF-8.
@@ -76,9 +76,7 @@ def read_prompt(argument: str | None, files: Sequence[Path], *, quiet: bool = Fa
                 "no prompt: give it as an argument, with --prompt or --file, or piped in"
             )
         parts = [_read(Path(_STDIN))]
-    elif not any(str(file) == _STDIN for file in files) and _is_piped():
-        if not quiet:
-            _say_if_nothing_comes()
+    elif not any(str(file) == _STDIN for file in files) and _is_piped() and _comes(quiet):
         piped = _read(Path(_STDIN))
         parts = [piped, *parts] if piped.strip() else parts
     prompt = "\n\n".join(parts)
@@ -115,7 +113,13 @@ def _stdin() -> bytes:
         raise UsageError(f"cannot read standard input: {error.strerror}") from None
 
 
-def _say_if_nothing_comes() -> None:
-    """A pipe that was inherited, and that nobody writes to, must not hold anybody up in silence."""
-    if not select.select([sys.stdin], [], [], _PATIENCE)[0]:
-        print_aside("note: waiting for what is piped in; </dev/null if nothing is to be")
+def _comes(quiet: bool) -> bool:
+    """Does something come from standard input, if only its end?
+
+    A pipe may be inherited from a program that never writes to it: it must not hold anybody up.
+    """
+    if select.select([sys.stdin], [], [], _PATIENCE)[0]:
+        return True
+    if not quiet:
+        print_aside("note: nothing was piped in, so it is left out; `-f -` waits for it")
+    return False

@@ -82,19 +82,15 @@ def test_a_dash_says_itself_where_the_pipe_goes(stdin: Become) -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_a_pipe_from_which_nothing_comes_is_told(
+def test_a_pipe_from_which_nothing_comes_is_left_out(
     stdin: Become, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], quiet: bool
 ) -> None:
-    read, write = os.pipe()
+    read, write = os.pipe()  # whose other end stays open, so that reading it would not end
     stdin(read)
-
-    def nothing_comes(*_: object) -> tuple[list[int], ...]:
-        os.close(write)  # so that reading ends
-        return [], [], []
-
-    if quiet:
+    monkeypatch.setattr(prompt, "_PATIENCE", 0.0)
+    try:
+        assert read_prompt("why?", [], quiet=quiet) == "why?"
+    finally:
         os.close(write)
-    monkeypatch.setattr(prompt.select, "select", nothing_comes)
-    assert read_prompt("why?", [], quiet=quiet) == "why?"
-    told = "note: waiting for what is piped in; </dev/null if nothing is to be\n"
+    told = "note: nothing was piped in, so it is left out; `-f -` waits for it\n"
     assert capsys.readouterr().err == ("" if quiet else told)

@@ -203,6 +203,7 @@ def _example(option: Any) -> tuple[list[str], str]:
         return [], "true"
     kind = settings.type_of(next(one for one in COMMANDS.values() if option in one.params), option)
     typed = {int: "3", float: "0.5", str: "some", Path: "some/file"}[kind[-1]]
+    typed = {"rpc": "box:50052"}.get(option.name, typed)
     return [typed], typed if kind[-1] in (int, float) else json.dumps(typed)
 
 
