@@ -164,12 +164,9 @@ def test_without_a_command_there_is_help(call: Call, args: list[str]) -> None:
     assert "Usage" in outcome.out
 
 
-def test_options_that_contradict_each_other_are_refused(
-    call: Call, tiny_target: Path, tiny_draft: Path
-) -> None:
+def test_options_that_contradict_each_other_are_refused(call: Call, tiny_target: Path) -> None:
     pair = ["--pair", "smollm2-135m"]
     refused(call("run", "hi", *pair, "-m", tiny_target), 2, "--pair", "--target")
-    refused(call("run", "hi", "-d", tiny_draft), 2, "--draft", "--target")
     refused(call("run", "hi", "-m", tiny_target, "--raw", "--system", "x"), 2, "--system", "--raw")
     refused(call("run", "hi", "-m", tiny_target, "--no-special"), 2, "--no-special", "--raw")
 

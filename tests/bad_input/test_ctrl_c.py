@@ -21,7 +21,7 @@ class Running:
     def __init__(self, args: Sequence[object]) -> None:
         self.process = subprocess.Popen(
             [*PROGRAM, *map(str, args)],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,
