@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import spec_cpu
 from spec_cpu import SamplingParams, Session
+from spec_cpu.cycle import decode
+from spec_cpu.llama.context import Rows
 from spec_cpu.llama.quantize import quantize
-from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.llama.sequence import Planted
 
 GREEDY = SamplingParams(temperature=0)
 N = 100
@@ -70,15 +73,14 @@ def test_every_token_is_the_argmax_of_the_row_that_verified_it(
         quantize(default_path, target, quantization)
     with spec_cpu.load(target, q4_0_path, sampling=GREEDY, k=4, shape="chain") as session:
         best: list[list[int]] = []
-        score = KVSequence.score
+        score = decode.score_trees
 
-        def recording(sequence: KVSequence, tokens: list[int]) -> object:
-            rows = score(sequence, tokens)
-            if sequence.context.model is session.target:
-                best.append(rows.argmax(axis=1).tolist())
-            return rows
+        def recording(trees: Sequence[Planted]) -> list[Rows]:
+            parts = score(trees)
+            best.append(parts[0].argmax(axis=1).tolist())
+            return parts
 
-        monkeypatch.setattr(KVSequence, "score", recording)
+        monkeypatch.setattr(decode, "score_trees", recording)
         for prompt in PROMPTS[:2]:
             session.reset()
             for step in session.generate(prompt, max_tokens=48):

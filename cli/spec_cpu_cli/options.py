@@ -39,7 +39,6 @@ __all__ = [
     "Quiet",
     "SamplingOptions",
     "Threads",
-    "check_guesses",
     "fetched",
     "help_alone",
     "home",
@@ -345,12 +344,6 @@ def open_session(
     if choice.notice and session.sources:
         session.notices.insert(0, choice.notice)
     return session
-
-
-def check_guesses(choice: ModelChoice, drafting: DraftOptions) -> None:
-    """Raise UsageError for a number of tokens to guess ahead where nothing guesses."""
-    if drafting.draft_tokens and not choice.drafts:
-        raise UsageError("--draft-tokens needs something that guesses: leave out --draft none")
 
 
 def _check_looks_up(choice: ModelChoice, *, lookup: list[Path] | None, memory: str | None) -> None:

@@ -121,7 +121,6 @@ def run(
     kept = keeping.begin()
     models = kept.with_models(models) if kept else models
     choice = models.choice
-    opt.check_guesses(choice, drafting)
     session = opt.open_session(
         choice,
         models,

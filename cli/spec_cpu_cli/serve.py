@@ -252,7 +252,6 @@ def _open_engine(
     from spec_cpu_cli.interrupt import Interrupt
     from spec_cpu_cli.progress import progress_bar
 
-    opt.check_guesses(choice, drafting)
     if drafting.lookup and not choice.drafts.ngram:
         raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
     target, drafts = opt.fetched(choice, models)

@@ -22,7 +22,7 @@ from spec_cpu.errors import UsageError
 
 _PREFIX = "SPEC_CPU_"
 VARIABLE = f"{_PREFIX}CONFIG"
-_OF_NO_OPTION = {f"{_PREFIX}CACHE", f"{_PREFIX}DATA"}  # see `spec_cpu.cache`
+_OF_NO_OPTION = {f"{_PREFIX}CACHE", f"{_PREFIX}DATA", f"{_PREFIX}KERNELS"}  # see `spec_cpu.cache`
 _FILE_NAME = "config.toml"
 _PRESETS = "presets"
 _NO_SETTINGS = {"help", "version", "prompt", "file", "continue"}  # of one call alone

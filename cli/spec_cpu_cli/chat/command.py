@@ -53,7 +53,6 @@ def chat(
     check_stops(answer.stop)
     kept = keeping.begin()
     models = kept.with_models(models) if kept else models
-    opt.check_guesses(models.choice, drafting)
     state = Chat(
         answer=answer,
         models=models,
