@@ -11,6 +11,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -67,6 +68,7 @@ def make_app(service: Service) -> Starlette:
             ApiError: errors.on_api_error,
             SpecCpuError: errors.on_library_error,
             HTTPException: errors.on_http_error,
+            ClientDisconnect: errors.on_leaving,
             Exception: errors.on_bug,
         },
     )

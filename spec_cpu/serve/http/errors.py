@@ -8,13 +8,14 @@ from typing import Any
 
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from spec_cpu.errors import ContextError, SpecCpuError, UsageError
 from spec_cpu.serve.engine.engine import QueueFullError
 
 _PARAMETER = re.compile(r"`([a-z_]+)`")
+CLIENT_GONE = 499  # what servers write into their logs for it
 _NAMES = {"penalty_last_n": "repeat_last_n"}
 """Parameters of requests that the library calls otherwise."""
 
@@ -103,6 +104,12 @@ async def on_api_error(_request: Request, error: Exception) -> Response:
 async def on_library_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, SpecCpuError)
     return of_library(error).response()
+
+
+async def on_leaving(_request: Request, error: Exception) -> Response:
+    """A client that left in the midst of its request: nobody reads this but the log."""
+    assert isinstance(error, ClientDisconnect)
+    return Response(status_code=CLIENT_GONE)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

@@ -13,13 +13,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from spec_cpu.serve.http.answers import Answers
-from spec_cpu.serve.http.errors import ApiError, of_validation
+from spec_cpu.serve.http.errors import CLIENT_GONE, ApiError, of_validation
 from spec_cpu.serve.http.service import Service, log
 
 Model = TypeVar("Model", bound=BaseModel)
 Result = TypeVar("Result")
 
-CLIENT_GONE = 499  # what servers write into their logs for it
 BODY_TIME = 60.0  # seconds that a client may take to send a request
 DONE = "data: [DONE]\n\n"
 WAITING = ": waiting\n\n"

@@ -172,3 +172,17 @@ def test_nothing_is_taken_while_it_ends(engine: FakeEngine) -> None:
         service.closing = True
         with post(url, PATHS[0]) as connection:
             assert connection.getresponse().status == 503
+
+
+def test_a_client_that_leaves_in_the_midst_of_its_request_is_no_fault(
+    live: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(live) as connection:
+        connection.putrequest("POST", PATHS[0])
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", "500")
+        connection.endheaders(b"{")
+    with connected(live) as connection:  # the one that left was seen to before this is answered
+        connection.request("GET", "/health")
+        assert connection.getresponse().status == 200
+    assert not [one for one in caplog.records if one.exc_info]
