@@ -104,7 +104,7 @@ class BatchingEngine:
             raise UsageError(f"`max_tokens` must be at least 1, not {request.max_tokens}")
         if request.logprobs is not None and not 0 <= request.logprobs <= n_vocab:
             raise UsageError(
-                f"`logprobs` must be from 0 to {n_vocab:,}, the tokens of this model, "
+                f"logprobs must be from 0 to {n_vocab:,}, the tokens of this model, "
                 f"not {request.logprobs}"
             )
         check_seed(request.seed)

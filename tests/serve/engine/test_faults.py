@@ -189,8 +189,8 @@ def test_logits_that_are_not_finite_end_the_answers_that_share_the_pass(
         ({"max_tokens": 0}, "`max_tokens` must be at least 1, not 0"),
         ({"seed": -1}, "`seed` must be 0 or more"),
         ({"rule": "guess"}, "`rule` must be one of"),
-        ({"logprobs": -1}, "`logprobs` must be from 0 to 32"),
-        ({"logprobs": 33}, "`logprobs` must be from 0 to 32"),
+        ({"logprobs": -1}, "logprobs must be from 0 to 32"),
+        ({"logprobs": 33}, "logprobs must be from 0 to 32"),
         ({"sampling": SamplingParams(logit_bias={32: 1.0})}, "32"),
     ],
 )
