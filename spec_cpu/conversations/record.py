@@ -164,7 +164,7 @@ def save_conversation(path: Path, conversation: Conversation, *, text: bool = Fa
 
 def _check_replaceable(path: Path, *, text: bool) -> None:
     if os.path.isdir(path):  # no error for absurd names
-        raise UsageError(f"{path} is a folder: give the name of a file")
+        raise UsageError(f"cannot save: {path} is a folder: give the name of a file")
     try:
         if text and decode(read_bytes(path), path).startswith("# With "):
             return

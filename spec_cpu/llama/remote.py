@@ -15,6 +15,7 @@ from spec_cpu.errors import RemoteError
 from spec_cpu.rpc.relay import Relay
 from spec_cpu.rpc.servers import MOST, Server
 
+_BUILD = ("pip", "install", "--force-reinstall", "--no-cache-dir", "llama-cpp-python")
 _OUTPUT = rb"^(output|token_embd)\.weight$"  # what makes logits of the last layer's output
 
 
@@ -29,8 +30,7 @@ def check_supported() -> None:
     if not llama_cpp.llama_supports_rpc():
         raise RemoteError(
             "this llama-cpp-python was built without RPC, so `rpc` cannot be used: "
-            "CMAKE_ARGS=-DGGML_RPC=on pip install --force-reinstall --no-cache-dir "
-            f"llama-cpp-python=={version('llama-cpp-python')}"
+            f"CMAKE_ARGS=-DGGML_RPC=on {' '.join(_BUILD)}=={version('llama-cpp-python')}"
         )
 
 

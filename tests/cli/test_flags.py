@@ -16,7 +16,7 @@ from spec_cpu_cli.flags import with_flags
 
 import spec_cpu
 
-COMMAND = re.compile(r"`spec-cpu [^`]*`|pip install [^\n]*")  # what a person types, in either
+COMMAND = re.compile(r"`spec-cpu [^`]*`")  # what a person types, in either
 FLAG = re.compile(r"--[a-z][a-z-]*")
 LIBRARY = Path(spec_cpu.__file__).parent
 

@@ -136,6 +136,7 @@ def folder(
     monkeypatch.setattr("spec_cpu.bench.arms.SHIPPED", prompts)
     monkeypatch.setattr("spec_cpu_cli.demo._MAX_TOKENS", 8)
     monkeypatch.setattr("spec_cpu.costs.measure.measure", measured)
+    monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
     monkeypatch.setattr("uvicorn.Server.main_loop", ends_at_once)
     write_on_hub(tmp_path / "hub", monkeypatch, tiny_target)
     settings = tmp_path / "config" / "spec-cpu" / "config.toml"

@@ -74,7 +74,7 @@ TABLE = (
     Command(
         "set",
         "[NAME VALUE]",
-        "Show all settings of answers, or change one: /set temp 0.2",
+        "Show the settings, or change one: /set temp 0.2",
         settings.change,
         settings.names,
     ),
