@@ -77,7 +77,6 @@ class Answer:
         self._settings = settings
         self._seed = secrets.randbits(32) if request.seed is None else request.seed
         self._reused = 0
-        self._ending: Ending | None = None
         self._steps: Steps | None = None
 
     # -- reading ------------------------------------------------------------------------------
@@ -168,17 +167,19 @@ class Answer:
 
     # -- telling ------------------------------------------------------------------------------
 
-    def take(self, cycle: Cycle) -> int:
-        """A cycle of its text is done: tell what it brought, and return how many tokens."""
+    def take(self, cycle: Cycle) -> Step:
+        """A cycle of its text is done: what it brought."""
         assert self._steps is not None
         step = self._steps.step(cycle)
         self.stats.add(cycle, len(step.tokens))
-        self._tell(
-            Delta(step.pieces, self._tokens(step), drafted=cycle.drafted, accepted=cycle.accepted)
-        )
+        return step
+
+    def tell(self, step: Step) -> None:
+        """Tell what a cycle brought, and that it was the last one, if so."""
+        drafted, accepted = step.cycle.drafted, step.cycle.accepted
+        self._tell(Delta(step.pieces, self._tokens(step), drafted=drafted, accepted=accepted))
         if step.finish:
             self._end(Ended(step.finish, *self._counted))
-        return len(step.tokens)
 
     def cancel(self) -> None:
         """Nobody is interested any more: it ends within a cycle."""

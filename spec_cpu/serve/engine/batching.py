@@ -9,6 +9,7 @@ from itertools import count
 from threading import Condition, Thread
 from time import monotonic, perf_counter
 
+from spec_cpu.answer.steps import Step
 from spec_cpu.arguments import check_seed, one_of
 from spec_cpu.cycle.company import Company
 from spec_cpu.cycle.decode import Cycle, Text, cycle
@@ -290,17 +291,26 @@ class BatchingEngine:
         except Exception as error:
             self._failed(answers, error)
             return
-        kept = [*map(self._take, answers, done)]
+        steps = [*map(self._take, answers, done)]
         seconds = perf_counter() - start
         self._reading_pace.cycle_took(seconds)
-        self._counters.add(answers, done, kept, seconds)
+        self._counters.add(answers, done, steps, seconds)  # before anybody is told of it
+        for answer, step in zip(answers, steps, strict=True):
+            if step is not None:
+                self._tell(answer, step)
 
-    def _take(self, answer: Answer, its: Cycle) -> int:
+    def _take(self, answer: Answer, its: Cycle) -> Step | None:
         try:
             return answer.take(its)
         except Exception as error:
             self._failed([answer], error)
-            return 0
+            return None
+
+    def _tell(self, answer: Answer, step: Step) -> None:
+        try:
+            answer.tell(step)
+        except Exception as error:
+            self._failed([answer], error)
 
     def _cycle(self, texts: Sequence[Text]) -> list[Cycle]:
         company = self._company

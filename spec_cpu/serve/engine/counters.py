@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spec_cpu.answer.steps import Step
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import Cycle
 from spec_cpu.serve.engine.answer import Answer
@@ -29,25 +30,26 @@ class Counters:
         self,
         answers: Sequence[Answer],
         cycles: Sequence[Cycle],
-        kept: Sequence[int],
+        steps: Sequence[Step | None],
         seconds: float,
     ) -> None:
-        """A cycle of these answers took so long; of each so many tokens became text."""
+        """A cycle of these answers took so long, and became these steps; None: it failed."""
         self._cycles += 1
         self._shares = []
-        for answer, cycle in zip(answers, cycles, strict=True):
+        tokens = sum(len(step.tokens) for step in steps if step is not None)
+        for answer, cycle, step in zip(answers, cycles, steps, strict=True):
             self._shares.append(Share(answer.number, 1 + cycle.drafted, cycle.drafted))
             self._drafted += cycle.drafted
             self._accepted += cycle.accepted
             for name, part in cycle.parts.items():
                 drafted, accepted = self._by_source.get(name, (0, 0))
                 self._by_source[name] = (drafted + part.drafted, accepted + part.accepted)
-            if answer.over:
+            if step is not None and step.finish:
                 self._answer += _LEARNT * (answer.stats.decode - self._answer)
-        self._tokens += sum(kept)
+        self._tokens += tokens
         self._seconds += seconds
         if self._costs is not None:
-            self._plain += self._plain_seconds(cycles, sum(kept))
+            self._plain += self._plain_seconds(cycles, tokens)
 
     def _plain_seconds(self, cycles: Sequence[Cycle], tokens: int) -> float:
         """What plain decoding would take for so many tokens of as many texts."""
