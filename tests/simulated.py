@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from trees import descend
 from spec_cpu import defaults
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle import drafting as drafting_module
-from spec_cpu.cycle.drafting import Drafting
+from spec_cpu.cycle.drafting import Drafting, Proposal
 from spec_cpu.cycle.policy import Policy
 from spec_cpu.cycle.verify import Verdict
 from spec_cpu.draft.base import Follows, Path, Scored, Shape, Source
@@ -160,6 +161,13 @@ def policy(true: Costs, *sources: Source, **more: object) -> Policy:
     return Policy(true, most=NODES, deepest=K, passes=passes, **more)  # type: ignore[arg-type]
 
 
+def proposed(drafting: Drafting, *asked: Any) -> Proposal:
+    """What a text that is alone has verified; arguments as for `Drafting.find`."""
+    proposal = drafting.find(*asked)
+    drafting.choose(proposal)
+    return proposal
+
+
 def play(
     true: Costs,
     sources: Sequence[Said],
@@ -184,7 +192,7 @@ def play(
     real, drafting_module.perf_counter = drafting_module.perf_counter, clock.perf_counter
     try:
         while at <= tokens:
-            proposal = drafting.propose(text[:at], tokens - at, paths, pipeline, rng)
+            proposal = proposed(drafting, text[:at], tokens - at, paths, pipeline, rng)
             tree, n = proposal.tree, len(proposal.tree)
             path = descend(tree, text[at : at + NODES + 1])
             steps = passing.steps if passing else []

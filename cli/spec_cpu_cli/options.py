@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +24,7 @@ from spec_cpu_cli.startup import ends_at_once
 
 if TYPE_CHECKING:
     from spec_cpu.draft.names import Drafts
+    from spec_cpu.progress import Progress
     from spec_cpu.sampling.pipeline import SamplingParams
     from spec_cpu.session import Session
 
@@ -312,14 +315,12 @@ def open_session(
     prompt_cache: Path | None = None,
 ) -> Session:
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
-    _check_looks_up(choice, lookup=drafting.lookup, memory=memory)
+    check_looks_up(choice, lookup=drafting.lookup, memory=memory)
     with ends_at_once():
         from spec_cpu.loading import load
-        from spec_cpu_cli.interrupt import Interrupt
-        from spec_cpu_cli.progress import progress_bar
 
     target, drafts = fetched(choice, models)
-    with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
+    with loading(models) as progress:
         session = load(
             target,
             drafts,
@@ -338,15 +339,28 @@ def open_session(
             memory=_memory_file(memory, target),
             prompt_cache=prompt_cache,
             recalibrate=models.recalibrate,
-            progress=interrupt.checked(report),
+            progress=progress,
         )
-    interrupt.check()  # out here: by now its thread has read whatever came while loading
     if choice.notice and session.sources:
         session.notices.insert(0, choice.notice)
     return session
 
 
-def _check_looks_up(choice: ModelChoice, *, lookup: list[Path] | None, memory: str | None) -> None:
+@contextmanager
+def loading(models: ModelOptions) -> Iterator[Progress]:
+    """While models are loaded: a bar for it, unless it is to be quiet, and an ear for Ctrl-C."""
+    with ends_at_once():
+        from spec_cpu_cli.interrupt import Interrupt
+        from spec_cpu_cli.progress import progress_bar
+
+    with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
+        yield interrupt.checked(report)
+    interrupt.check()  # out here: by now its thread has read whatever came while loading
+
+
+def check_looks_up(
+    choice: ModelChoice, *, lookup: list[Path] | None, memory: str | None = None
+) -> None:
     """Raise UsageError for texts to guess from where none is looked into."""
     if choice.drafts.ngram:
         return

@@ -249,13 +249,10 @@ def _open_engine(
     """Fetch and load the chosen models, with bars for both unless they are to be quiet."""
     from spec_cpu.serve.engine.loading import load_engine
     from spec_cpu_cli.answer import show_notices
-    from spec_cpu_cli.interrupt import Interrupt
-    from spec_cpu_cli.progress import progress_bar
 
-    if drafting.lookup and not choice.drafts.ngram:
-        raise UsageError(f"--lookup needs --draft {defaults.NGRAM}")
+    opt.check_looks_up(choice, lookup=drafting.lookup)
     target, drafts = opt.fetched(choice, models)
-    with progress_bar(show=not models.quiet) as report, Interrupt() as interrupt:
+    with opt.loading(models) as progress:
         engine, notices = load_engine(
             target,
             drafts,
@@ -273,9 +270,8 @@ def _open_engine(
             max_gap=limits.max_gap / 1000,
             cache_ram=limits.cache_ram,
             shared_memory=limits.shared_memory,
-            progress=interrupt.checked(report),
+            progress=progress,
         )
-    interrupt.check()
     if not models.quiet:
         told = [choice.notice, *notices] if choice.notice else notices
         show_notices(told)

@@ -120,14 +120,8 @@ class Participants:
         explore = None
         if passes is not None and self._record is not None:
             explore = self._record.advance(self._kind(passes.name))
-        return Policy(
-            costs,
-            most=self.most_drafted,
-            deepest=min(self.most_drafted, defaults.MAX_AUTO_DRAFT_TOKENS),
-            passes=passes is not None,
-            repeatable=self._repeatable,
-            explore=explore,
-        )
+        paths = self._target.paths
+        return policy_for(sources, costs, paths, repeatable=self._repeatable, explore=explore)
 
     def remember(self, stats: Stats) -> None:
         """Keep what an answer says of the sources and of what passes cost, for those to come.
@@ -189,8 +183,7 @@ class Participants:
     @property
     def most_drafted(self) -> int:
         """The most nodes that a tree has where their number is chosen."""
-        trees = self._target.paths > 1
-        return defaults.MAX_TREE_NODES if trees else defaults.MAX_AUTO_DRAFT_TOKENS
+        return most_drafted(self._target.paths)
 
     @property
     def why_plain(self) -> str | None:
@@ -261,6 +254,31 @@ class Participants:
     def _draft(self) -> Source | None:
         """The source that takes passes, if one does."""
         return next((one for one in self._sources if one.sequence is not None), None)
+
+
+def policy_for(
+    sources: Sequence[Source],
+    costs: Costs,
+    paths: int,
+    *,
+    repeatable: bool,
+    explore: float | None = None,
+) -> Policy:
+    """What decides for `sources`, whose trees have up to `paths` paths. The rest: as `Policy`."""
+    most = most_drafted(paths)
+    return Policy(
+        costs,
+        most=most,
+        deepest=min(most, defaults.MAX_AUTO_DRAFT_TOKENS),
+        passes=any(one.sequence is not None for one in sources),
+        repeatable=repeatable,
+        explore=explore,
+    )
+
+
+def most_drafted(paths: int) -> int:
+    """The most nodes of trees of up to `paths` paths, where their number is chosen."""
+    return defaults.MAX_TREE_NODES if paths > 1 else defaults.MAX_AUTO_DRAFT_TOKENS
 
 
 def _names(sources: Sequence[Source]) -> tuple[str, ...]:

@@ -16,11 +16,8 @@ from itertools import accumulate
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.decode import Cycle, Text, apart
 from spec_cpu.cycle.drafting import Proposal
-from spec_cpu.cycle.pace import CostsInRun
+from spec_cpu.cycle.pace import CostsInRun, Record
 from spec_cpu.cycle.policy import Beside, Policy
-
-_KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
-_RECORD = 16.0  # plain cycles that the record begins with
 
 
 class Company:
@@ -32,16 +29,15 @@ class Company:
         self._size = 1  # texts in the latest cycle
         self._width = 0  # rows of the latest pass
         self._own: dict[int, int] = {}  # of them by text
-        self._tokens = self._seconds = 0.0
+        self._record = Record(1.0, costs.passes[0] + costs.row)
 
     def begin(self, texts: Sequence[Text]) -> None:
         """A cycle of these texts begins: tell their policies what others leave to them."""
         alone = len(texts) == 1
         if len(texts) != self._size:
-            self._size, self._tokens = len(texts), 0.0
-        if not alone and not self._tokens:
-            plain = self._costs.passes[self._last(len(texts))] + len(texts) * self._costs.row
-            self._tokens, self._seconds = _RECORD * len(texts), _RECORD * plain
+            self._size = len(texts)
+            plain = self._costs.passes[self._last(self._size)] + self._size * self._costs.row
+            self._record = Record(self._size, plain)
         for text in texts:
             # A pass over as many rows of as many sequences as the last one needs no new graph.
             text.paths = None if alone else 1
@@ -72,7 +68,7 @@ class Company:
         own += [own[-1]] * (len(passes) - len(own))
         return Beside(
             replace(costs, passes=own, deepens=(), rebuild=0.0, recovery=0.0),
-            self._tokens / self._seconds,
+            self._record.rate,
         )
 
     def _leaving(self, plain: int) -> float:
@@ -99,7 +95,7 @@ class Company:
         Args:
             plain: rows without any draft. `drawn`: that were drawn beside.
         """
-        costs, rate = self._costs, self._tokens / self._seconds
+        costs, rate = self._costs, self._record.rate
         values = []
         for width, tokens in enumerate(accumulate(chances, initial=0.0), plain + drawn):
             if width > len(costs.passes):
@@ -117,7 +113,7 @@ class Company:
             if width <= len(self._costs.passes):
                 self._in_run.target(seconds, width, changed=width != self._width)
             self._in_run.move(sum(cycle.context for cycle in cycles) // len(cycles))
-            self._tokens = _KEPT * self._tokens + sum(len(cycle.tokens) for cycle in cycles)
-            self._seconds = _KEPT * self._seconds + sum(cycle.seconds.total for cycle in cycles)
+            tokens = sum(len(cycle.tokens) for cycle in cycles)
+            self._record.add(tokens, sum(cycle.seconds.total for cycle in cycles))
         self._width = width
         self._own = {id(text): 1 + one.drafted for text, one in zip(texts, cycles, strict=True)}

@@ -150,24 +150,6 @@ class Drafting:
         self._ends = ends
         self._draws = draws
 
-    def propose(
-        self,
-        text: Sequence[int],
-        room: int,
-        paths: int,
-        pipeline: Pipeline,
-        rng: np.random.Generator,
-    ) -> Proposal:
-        """The tree that the target should score; empty for a plain step. As `find`."""
-        proposal = self.find(text, room, paths, pipeline, rng)
-        self.choose(proposal)
-        return proposal
-
-    def choose(self, proposal: Proposal) -> None:
-        """Let the tree be what is worth verifying."""
-        if proposal.best:
-            proposal.cut(self.policy.verified(proposal.chances))
-
     def find(
         self,
         text: Sequence[int],
@@ -211,6 +193,11 @@ class Drafting:
             )
         proposal.growth, proposal.seconds = growth, perf_counter() - start
         return proposal
+
+    def choose(self, proposal: Proposal) -> None:
+        """Let the tree be what is worth verifying."""
+        if proposal.best:
+            proposal.cut(self.policy.verified(proposal.chances))
 
     def _expanded(self, source: Passes, growth: Growth, able: int, reader: Reader) -> bool:
         """Add to the tree what passes of `source` find, as long as they pay; were any made?

@@ -24,15 +24,11 @@ from spec_cpu.costs.costs import Costs
 from spec_cpu.costs.plan import least_acceptance
 from spec_cpu.cycle.budget import Budget
 from spec_cpu.cycle.calibration import Calibration, ChainRecord, Open
-from spec_cpu.cycle.pace import CostsInRun
+from spec_cpu.cycle.pace import CostsInRun, Record
 
 HOPELESS = "no draft pays on this machine, even if every token were accepted"
 DOUBTFUL = "drafting did not seem to pay while this machine was busy with something else"
 
-_KEPT = 0.98  # of the record of tokens and seconds, from one cycle to the next
-# Plain steps that the record begins with. With 1, a draft model brings 3 % less, and where
-# acceptance comes in runs one node is drafted in place of five or more.
-_RECORD = 16.0
 _LEARNT = 0.2  # of a new observation, where a mean is kept
 # Plain steps that may be spent at first on finding out whether passes pay. Without, 3 % less over
 # all of the simulated texts, 10 to 14 % where a draft gets better late or beside look-ups.
@@ -130,7 +126,7 @@ class Policy:
         self._disturbed = bool(costs.disturbed)
         plain = costs.passes[0] + costs.row
         self._budget = Budget(plain, (_EXPLORE if explore is None else explore) if passes else 0.0)
-        self._tokens, self._seconds = _RECORD, _RECORD * plain
+        self._record = Record(1.0, plain)
         self._n = 0  # nodes in the last pass
         self._nap = 0  # cycles for which it is known that a first pass does not pay
         self._idle = 0  # cycles since nodes were verified
@@ -305,8 +301,7 @@ class Policy:
             self._learn_costs(outcome)
             seconds += self._asking
         self._budget.settle(self._plain, tokens, seconds)
-        self._tokens = _KEPT * self._tokens + tokens
-        self._seconds = _KEPT * self._seconds + seconds
+        self._record.add(tokens, seconds)
         if outcome.drawn:
             self._chains.count(n, outcome.accepted)
         expected, took = self._without
@@ -348,8 +343,8 @@ class Policy:
 
     def _pace(self) -> None:
         """Tokens a second, as things go, plain decoding's at least; what a node must bring."""
-        own = self._tokens / self._seconds
-        self._rate = max(1.0 / self._plain, own if self._beside is None else self._beside.rate)
+        rate = self._record.rate if self._beside is None else self._beside.rate
+        self._rate = max(1.0 / self._plain, rate)
         self.floor = self._rate * self._slope
 
     def _ways(self, chances: Sequence[float], drafting: float) -> list[Way]:

@@ -208,11 +208,8 @@ class KVSequence:
 
     def reuse(self, tokens: Sequence[int]) -> int:
         """Keep the longest common prefix with `tokens` and return its length."""
-        pairs = zip(self.tokens, tokens, strict=False)
-        same = next((i for i, (mine, its) in enumerate(pairs) if mine != its), None)
-        shared = min(len(self.tokens), len(tokens)) if same is None else same
         # Even if nothing differs: a pass that was interrupted may have left tokens behind.
-        self._forget_from(shared)
+        self._forget_from(shared_prefix(self.tokens, tokens))
         return len(self.tokens)
 
     def state(self) -> Saved:
@@ -295,6 +292,13 @@ def score_trees(trees: Sequence[Planted]) -> list[Rows]:
         parts.append(rows[row : row + 1 + len(tokens)])
         row += 1 + len(tokens)
     return parts
+
+
+def shared_prefix(mine: Sequence[int], its: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    pairs = zip(mine, its, strict=False)
+    differ = (i for i, (a, b) in enumerate(pairs) if a != b)
+    return next(differ, min(len(mine), len(its)))
 
 
 def _is_chain(parents: Sequence[int]) -> bool:

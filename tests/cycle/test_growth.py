@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import GREEDY
+from simulated import GREEDY, proposed
 from trees import leaves
 
 from spec_cpu.cycle.calibration import Calibration, Open
@@ -85,7 +85,7 @@ def grown(
     sources: Sequence[Made], policy: Pinned, *, ends: frozenset[int] = NOTHING, paths: int = MANY
 ) -> Proposal:
     drafting = Drafting(sources, policy, ends=ends)  # type: ignore[arg-type]
-    return drafting.propose([1], MANY, paths, GREEDY, np.random.default_rng(0))
+    return proposed(drafting, [1], MANY, paths, GREEDY, np.random.default_rng(0))
 
 
 def reach(tree: TokenTree) -> list[float]:

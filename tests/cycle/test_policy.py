@@ -26,6 +26,7 @@ from simulated import (
     in_turn,
     play,
     policy,
+    proposed,
 )
 
 from spec_cpu.costs.costs import Costs
@@ -268,7 +269,7 @@ def test_room_is_respected(room: int, shape: Shape) -> None:
     assert decides.most > 3
     source.take([0] * 60)
     rng = np.random.default_rng(0)
-    made = Drafting([source], decides).propose([0], room, PATHS, PIPELINES[shape], rng)
+    made = proposed(Drafting([source], decides), [0], room, PATHS, PIPELINES[shape], rng)
     assert len(made.tree) == max(0, room)
 
 

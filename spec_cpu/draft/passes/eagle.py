@@ -13,6 +13,7 @@ from spec_cpu.draft.tree import ROOT
 from spec_cpu.heads.eagle import EagleHead
 from spec_cpu.llama.context import Context, Rows
 from spec_cpu.llama.model import Model
+from spec_cpu.llama.sequence import shared_prefix
 from spec_cpu.llama.tensors import Tensor
 from spec_cpu.progress import PrefillProgress
 from spec_cpu.sampling.logits import Logits
@@ -90,7 +91,7 @@ class EagleSource:
     def _known(self, prompt: Sequence[int]) -> int:
         """The row of the prompt up to which it knows all; 0 if nothing."""
         rows = self._start + self._base + len(self._pending)
-        same = _shared(self._text, prompt)
+        same = shared_prefix(self._text, prompt)
         # A row is known if its token is, and the last one is needed again for its logits.
         known = min(rows, same - 1, len(prompt) - 2)
         return max(0, known if known >= self._start else 0)
@@ -242,10 +243,3 @@ class EagleSource:
         self._passes.drop(gone)
         self._start += self._base - len(self._passes)
         self._base = len(self._passes)
-
-
-def _shared(mine: Sequence[int], its: Sequence[int]) -> int:
-    """The length of the common beginning."""
-    pairs = zip(mine, its, strict=False)
-    differ = (i for i, (a, b) in enumerate(pairs) if a != b)
-    return next(differ, min(len(mine), len(its)))

@@ -17,7 +17,6 @@ constexpr int64_t FLOATS = 4096;          // of values that are converted togeth
 constexpr int64_t LINE = 64;               // bytes
 constexpr int64_t MOST_FETCHED = 16 * LINE;  // at once: a processor that waits for more waits with all it does
 constexpr int64_t UNIT = 16;              // of widths and of the number of cells
-constexpr uint16_t MASKED = 0xfc00;       // -infinity
 
 const char * at(const ggml_tensor * t, int64_t i1, int64_t i2, int64_t i3) {
     return static_cast<const char *>(t->data) + i1 * int64_t(t->nb[1]) + i2 * int64_t(t->nb[2]) +

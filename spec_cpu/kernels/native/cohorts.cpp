@@ -8,7 +8,6 @@ namespace spec_cpu {
 
 namespace {
 
-constexpr uint16_t MASKED = 0xfc00;  // -infinity
 constexpr int64_t CELLS = 16;        // whose masks are looked at together
 constexpr int64_t WORD = 64;
 constexpr int64_t MOST_IDLE = 8;     // a cohort's products with masked cells: one to so many others

@@ -14,6 +14,7 @@ namespace spec_cpu {
 #pragma GCC visibility push(default)
 
 constexpr int64_t CHUNK = 128;  // cells that a token sees, taken together
+constexpr uint16_t MASKED = 0xfc00;  // in a mask: -infinity
 
 struct Cohort {
     int64_t stream;

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from spec_cpu.errors import ContextError
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.sequence import KVSequence
@@ -51,9 +49,3 @@ class Cells:
         self.context.clear()
         for sequence, state, tokens in held:
             sequence.set_state(state, tokens)
-
-
-def shared(tokens: Sequence[int], others: Sequence[int]) -> int:
-    """How many tokens both begin with."""
-    pairs = zip(tokens, others, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(tokens), len(others)))

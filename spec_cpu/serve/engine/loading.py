@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from spec_cpu import defaults
+from spec_cpu.answer.participants import policy_for
 from spec_cpu.costs.cache import known_or_measured
 from spec_cpu.costs.costs import Costs
 from spec_cpu.cycle.drafting import Decides
 from spec_cpu.cycle.pinned import Pinned
-from spec_cpu.cycle.policy import Policy
 from spec_cpu.cycle.prefill import neutral, read_prompt
 from spec_cpu.draft.base import Source
 from spec_cpu.draft.names import Drafts
@@ -119,8 +119,8 @@ def load_engine(
         context = parts.context(n * ctx + rows, threads, texts=n, max_outputs=rows)
         cells = Cells(context, n, parts.paths)
         rooms = [
-            Slot(i, sequence, parts.sources(context, ctx, remembers=shared_memory))
-            for i, sequence in enumerate(cells.sequences)
+            Slot(sequence, parts.sources(context, ctx, remembers=shared_memory))
+            for sequence in cells.sequences
         ]
         costs = None
         if rooms[0].sources and k is None:
@@ -188,17 +188,10 @@ def _policies(
     costs: Costs | None, k: int | None, paths: int
 ) -> Callable[[Sequence[Source], bool], Decides]:
     """What makes the policy of an answer."""
-    most = defaults.MAX_TREE_NODES if paths > 1 else defaults.MAX_AUTO_DRAFT_TOKENS
 
     def policy(sources: Sequence[Source], repeatable: bool) -> Decides:
         if costs is None or not sources:
             return Pinned(k or 0)
-        return Policy(
-            costs,
-            most=most,
-            deepest=min(most, defaults.MAX_AUTO_DRAFT_TOKENS),
-            passes=any(one.sequence is not None for one in sources),
-            repeatable=repeatable,
-        )
+        return policy_for(sources, costs, paths, repeatable=repeatable)
 
     return policy

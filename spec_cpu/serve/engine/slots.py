@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from spec_cpu.cycle.drafting import Decides
 from spec_cpu.draft.base import Source
 from spec_cpu.llama.context import Saved
-from spec_cpu.llama.sequence import KVSequence
-from spec_cpu.serve.engine.cells import Cells, shared
+from spec_cpu.llama.sequence import KVSequence, shared_prefix
+from spec_cpu.serve.engine.cells import Cells
 
 _WORTH_KEEPING = 64  # tokens: fewer are read again in no time
 
@@ -25,8 +25,7 @@ class Slot:
             says nothing of what was said.
     """
 
-    def __init__(self, number: int, sequence: KVSequence, sources: Sequence[Source]) -> None:
-        self.number = number
+    def __init__(self, sequence: KVSequence, sources: Sequence[Source]) -> None:
         self.sequence = sequence
         self.sources = sources
         self.busy = False
@@ -70,7 +69,7 @@ class Slots:
         idle = [slot for slot in self._slots if not slot.busy]
         if not idle:
             return None
-        known = {slot: shared(slot.sequence.tokens, prompt) for slot in self._slots}
+        known = {slot: shared_prefix(slot.sequence.tokens, prompt) for slot in self._slots}
         found = self._kept.find(prompt)
         most = max(*known.values(), 0 if found is None else found.known)
         best = max(idle, key=lambda slot: (known[slot], -len(slot.sequence)))
@@ -145,7 +144,7 @@ class KeptTexts:
 
     def find(self, prompt: Sequence[int]) -> Kept | None:
         """The kept text that begins most like `prompt`, if that is worth its while."""
-        common = {text: shared(text, prompt) for text in self._texts}
+        common = {text: shared_prefix(text, prompt) for text in self._texts}
         text = max(common, key=lambda one: common[one], default=())
         if common.get(text, 0) < _WORTH_KEEPING:
             return None

@@ -38,7 +38,7 @@ _GETS = {
     "/props": info.props,
     "/spec-cpu/state": info.state,
 }
-_POLICY = (
+POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
@@ -87,7 +87,7 @@ class Page(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         response = await super().get_response(path, scope)
-        response.headers["Content-Security-Policy"] = _POLICY
+        response.headers["Content-Security-Policy"] = POLICY
         response.headers["Cache-Control"] = "no-cache"
         return response
 

@@ -17,7 +17,16 @@ from spec_cpu.serve.engine.request import Request as EngineRequest
 from spec_cpu.serve.http import asked, logprobs, ours
 from spec_cpu.serve.http.answers import Answers
 from spec_cpu.serve.http.call_object import Said
-from spec_cpu.serve.http.choice import CallBegan, Choice, Shown, Step, Thought, usage
+from spec_cpu.serve.http.choice import (
+    CallBegan,
+    Choice,
+    Shown,
+    Step,
+    Thought,
+    complete,
+    steps,
+    usage,
+)
 from spec_cpu.serve.http.errors import refused
 from spec_cpu.serve.http.prompts import Choosable, Prompt, choosable, read_turns
 from spec_cpu.serve.http.schema import ChatRequest
@@ -95,14 +104,7 @@ class _Chat:
 
     async def collect(self, answers: Answers) -> Response:
         """All of it at once."""
-        async for numbered in answers.events():
-            if numbered is None:
-                continue
-            i, what = numbered
-            if isinstance(what, Delta):
-                self._choices[i].push(what)
-            elif isinstance(what, Ended):
-                self._choices[i].finish(what)
+        await complete(answers, self._choices)
         return JSONResponse(
             {
                 **self._head,
@@ -141,23 +143,18 @@ class _Chat:
         """A chunk for each thing that is shown."""
         for i in range(len(self._choices)):
             yield self._chunk(i, {"role": "assistant", "content": ""})
-        async for numbered in answers.events():
-            if numbered is None:
+        async for added in steps(answers, self._choices):
+            if added is None:
                 yield WAITING
                 continue
-            i, what = numbered
-            choice = self._choices[i]
-            if isinstance(what, Delta):
-                step = choice.push(what)
+            i, what, step = added
+            if isinstance(what, Delta | Ended) and step is not None:
                 told = self._told(answers.ids[i], what, step)
-                for chunk in self._chunks(i, step, told):
+                ended = isinstance(what, Ended)
+                for chunk in self._chunks(i, step, None if ended else told):
                     yield chunk
-            elif isinstance(what, Ended):
-                step = choice.finish(what)
-                told = self._told(answers.ids[i], what, step)
-                for chunk in self._chunks(i, step, None):
-                    yield chunk
-                yield self._chunk(i, {}, told, finish=choice.finish_reason)
+                if ended:
+                    yield self._chunk(i, {}, told, finish=self._choices[i].finish_reason)
             elif isinstance(what, Reading) and self._tokens:
                 yield self._chunk(i, {}, ours.of_reading(answers.ids[i], what))
         if self._usage:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from spec_cpu.llama.vocab import Vocab
 from spec_cpu.serve.engine.request import Delta, Ended
+from spec_cpu.serve.engine.request import Event as EngineEvent
 from spec_cpu.serve.http import calls, thoughts
+from spec_cpu.serve.http.answers import Answers
 from spec_cpu.serve.http.call_object import Began, Event, Said
 from spec_cpu.serve.http.prompts import Choosable
 from spec_cpu.serve.http.shown import ShownToken, ShownTokens
@@ -185,3 +187,29 @@ def usage(choices: Sequence[Choice]) -> dict[str, Any]:
             "rejected_prediction_tokens": sum(one.stats.drafted for one in ended) - accepted,
         },
     }
+
+
+async def steps(
+    answers: Answers, choices: Sequence[Choice]
+) -> AsyncIterator[tuple[int, EngineEvent, Step | None] | None]:
+    """Each event with the number of its answer, and what it added to that one of `choices`.
+
+    None, and errors: as `Answers.events`.
+    """
+    async for numbered in answers.events():
+        if numbered is None:
+            yield None
+            continue
+        i, what = numbered
+        if isinstance(what, Delta):
+            yield i, what, choices[i].push(what)
+        elif isinstance(what, Ended):
+            yield i, what, choices[i].finish(what)
+        else:
+            yield i, what, None
+
+
+async def complete(answers: Answers, choices: Sequence[Choice]) -> None:
+    """Wait until all of `choices` are whole. Errors: as `Answers.events`."""
+    async for _ in steps(answers, choices):
+        pass

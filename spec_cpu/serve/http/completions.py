@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from spec_cpu.llama.vocab import Detokenizer, Vocab
-from spec_cpu.serve.engine.request import Delta, Ended
+from spec_cpu.serve.engine.request import Ended
 from spec_cpu.serve.engine.request import Request as EngineRequest
 from spec_cpu.serve.http import asked, logprobs
 from spec_cpu.serve.http.answers import Answers
-from spec_cpu.serve.http.choice import Choice, usage
+from spec_cpu.serve.http.choice import Choice, complete, steps, usage
 from spec_cpu.serve.http.errors import refused
 from spec_cpu.serve.http.prompts import Prompt, read_texts
 from spec_cpu.serve.http.schema import CompletionRequest
@@ -89,14 +89,7 @@ class _Completion:
 
     async def collect(self, answers: Answers) -> Response:
         """All of it at once."""
-        async for numbered in answers.events():
-            if numbered is None:
-                continue
-            i, what = numbered
-            if isinstance(what, Delta):
-                self._choices[i].push(what)
-            elif isinstance(what, Ended):
-                self._choices[i].finish(what)
+        await complete(answers, self._choices)
         choices = [
             self._choice(i, self._echoes[i] + one.said, one.tokens, 0, one.finish_reason)
             for i, one in enumerate(self._choices)
@@ -108,22 +101,20 @@ class _Completion:
         for i, echo in enumerate(self._echoes):
             if echo:
                 yield self._chunk(self._choice(i, echo, (), 0))
-        async for numbered in answers.events():
-            if numbered is None:
+        shown = [0] * len(self._choices)  # characters of each
+        async for added in steps(answers, self._choices):
+            if added is None:
                 yield WAITING
                 continue
-            i, what = numbered
-            choice = self._choices[i]
-            before = len(choice.said)
-            if isinstance(what, Delta):
-                step = choice.push(what)
-                if len(choice.said) > before or (self._logprobs and step.texts):
-                    said = choice.said[before:]
-                    yield self._chunk(self._choice(i, said, step.texts, before))
-            elif isinstance(what, Ended):
-                step = choice.finish(what)
-                said, reason = choice.said[before:], choice.finish_reason
+            i, what, step = added
+            if step is None:
+                continue
+            choice, before = self._choices[i], shown[i]
+            said, ended = choice.said[before:], isinstance(what, Ended)
+            if said or ended or (self._logprobs and step.texts):
+                reason = choice.finish_reason if ended else None
                 yield self._chunk(self._choice(i, said, step.texts, before, reason))
+                shown[i] = len(choice.said)
         if self._usage:
             yield event({**self._head, "choices": [], "usage": self._usage_of_all()})
         yield DONE

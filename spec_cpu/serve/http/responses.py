@@ -9,11 +9,10 @@ import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from spec_cpu.serve.engine.request import Delta, Ended
 from spec_cpu.serve.engine.request import Request as EngineRequest
 from spec_cpu.serve.http import asked
 from spec_cpu.serve.http.answers import Answers
-from spec_cpu.serve.http.choice import Choice
+from spec_cpu.serve.http.choice import Choice, steps
 from spec_cpu.serve.http.errors import ApiError
 from spec_cpu.serve.http.prompts import Choosable, Prompt, choosable, read_turns
 from spec_cpu.serve.http.responses_input import (
@@ -65,13 +64,9 @@ def _prepare(service: Service, given: ResponsesRequest) -> tuple[EngineRequest, 
 
 async def _collect(answers: Answers, choice: Choice, items: Items, reply: Reply) -> Response:
     """All of it at once."""
-    async for numbered in answers.events():
-        if numbered is not None:
-            _, what = numbered
-            if isinstance(what, Delta):
-                list(items.add(choice.push(what)))
-            elif isinstance(what, Ended):
-                list(items.add(choice.finish(what)))
+    async for added in steps(answers, [choice]):
+        if added is not None and (step := added[2]) is not None:
+            list(items.add(step))
     list(items.close(complete=choice.finish_reason != "length"))
     return JSONResponse(reply.ended(items.done, choice))
 
@@ -90,16 +85,11 @@ async def _stream(
     for name in ("created", "in_progress"):
         yield numbered_event({"type": f"response.{name}", "response": reply.begun()})
     try:
-        async for numbered in answers.events():
-            if numbered is None:
+        async for added in steps(answers, [choice]):
+            if added is None:
                 yield WAITING
-                continue
-            _, what = numbered
-            if isinstance(what, Delta):
-                for data in items.add(choice.push(what)):
-                    yield numbered_event(data)
-            elif isinstance(what, Ended):
-                for data in items.add(choice.finish(what)):
+            elif (step := added[2]) is not None:
+                for data in items.add(step):
                     yield numbered_event(data)
     except ApiError as error:
         yield numbered_event({"type": "response.failed", "response": reply.failed(error)})

@@ -15,9 +15,9 @@ from served import PATIENCE, TEXT, Held, Told, ask, opened, plain, request, toge
 from spec_cpu.errors import ContextError
 from spec_cpu.llama.context import Context
 from spec_cpu.llama.model import Model
-from spec_cpu.llama.sequence import KVSequence
+from spec_cpu.llama.sequence import KVSequence, shared_prefix
 from spec_cpu.serve.engine import slots
-from spec_cpu.serve.engine.cells import Cells, shared
+from spec_cpu.serve.engine.cells import Cells
 from spec_cpu.serve.engine.request import Delta
 from spec_cpu.serve.engine.slots import KeptTexts, Slot, Slots
 
@@ -45,7 +45,7 @@ def cells_of(model: Model, texts: int, spare: int = 16) -> Cells:
 
 
 def slots_of(cells: Cells, kept: KeptTexts) -> tuple[Slots, list[Slot]]:
-    rooms = [Slot(i, sequence, []) for i, sequence in enumerate(cells.sequences)]
+    rooms = [Slot(sequence, []) for sequence in cells.sequences]
     return Slots(rooms, cells, kept, forgets=True), rooms
 
 
@@ -99,16 +99,17 @@ def test_whatever_was_asked_before_a_slot_holds_its_prompt(
                 assert all(before)
                 busy.pop(0).busy = False
                 continue
-            assert not before[slot.number]
+            number = rooms.index(slot)
+            assert not before[number]
             assert slot.busy
             assert slot.sequence.tokens == prompt[: len(slot.sequence)] or (
                 # it goes on with what it had, if more than half of that is in the prompt
-                2 * shared(texts[slot.number], prompt) > len(texts[slot.number])
-                and slot.sequence.tokens == texts[slot.number]
+                2 * shared_prefix(texts[number], prompt) > len(texts[number])
+                and slot.sequence.tokens == texts[number]
             )
             known = read(slot, prompt, cells)
-            most_known = max(shared(text, prompt) for text in texts)
-            of_kept = max((shared(text, prompt) for text in aside), default=0)
+            most_known = max(shared_prefix(text, prompt) for text in texts)
+            of_kept = max((shared_prefix(text, prompt) for text in aside), default=0)
             assert known == max(most_known, of_kept if of_kept >= WORTH else 0)
             alone.truncate(0)
             plain.make_room(len(prompt) + 1)
@@ -124,14 +125,14 @@ def test_whatever_was_asked_before_a_slot_holds_its_prompt(
 def test_who_was_not_used_for_longest_makes_room(model: Model) -> None:
     cells = cells_of(model, texts=3)
     with cells.context:
-        rooms_for, _ = slots_of(cells, KeptTexts(0))
+        rooms_for, rooms = slots_of(cells, KeptTexts(0))
         taken = []
         for prompt in ([3] * 9, [4] * 9, [5] * 9, [3] * 12, [6] * 9, [7] * 9, [3] * 15):
             slot = rooms_for.take(prompt)
             assert slot is not None
             read(slot, prompt, cells)
             slot.busy = False
-            taken.append(slot.number)
+            taken.append(rooms.index(slot))
     assert taken == [0, 1, 2, 0, 1, 2, 0]
 
 

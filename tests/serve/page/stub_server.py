@@ -17,17 +17,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
 
-import spec_cpu.serve
+from spec_cpu.serve.http.app import PAGE, Page
 
-PAGE = Path(spec_cpu.serve.__file__).parent / "page"
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'"
-)
 MODEL = "stub-1b-q4_0.gguf"
 VERIFY = [1.0, 1.06, 1.1, 1.16, 1.24, 1.3, 1.33, 1.37, 1.6, 1.75, 1.9, 2.05]
 _WORDS = re.compile(r"\s*[\w']+|\s*[^\w\s]+|\s+")
@@ -225,16 +217,6 @@ class Stub:
 
 
 _EVENTS = "text/event-stream"
-
-
-class Page(StaticFiles):
-    """The files of the page, under the strictest policy that it works with."""
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers["Content-Security-Policy"] = POLICY
-        response.headers["Cache-Control"] = "no-cache"
-        return response
 
 
 def _error(status: int, message: str) -> Response:

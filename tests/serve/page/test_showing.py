@@ -10,7 +10,9 @@ from chat_page import ChatPage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Locator, Page, expect
-from stub_server import POLICY, Stub
+from stub_server import Stub
+
+from spec_cpu.serve.http.app import POLICY
 
 HOSTILE = [
     "<script>window.ran = 1</script>",
@@ -86,7 +88,7 @@ def test_titles_and_names_of_files_stay_text(chat: ChatPage) -> None:
     expect(chat.page.locator("article img, #conversations img")).to_have_count(0)
 
 
-def test_the_policy_of_the_stub_is_not_laxer_than_needed() -> None:
+def test_the_policy_is_not_laxer_than_needed() -> None:
     assert "unsafe" not in POLICY
     assert "*" not in POLICY
 
