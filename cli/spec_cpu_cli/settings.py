@@ -216,14 +216,17 @@ def unknown_variables(context: Any) -> Iterator[tuple[str, str | None]]:
 
     Each with the nearest name of one, if there is one near.
     """
-    from difflib import get_close_matches
-
+    named = sorted(name for name in os.environ if name.startswith(_PREFIX))
+    if not named:
+        return
     known = {VARIABLE, *_OF_NO_OPTION}
     for _, command in commands(context.find_root().command):
         known |= {option.envvar for option in options(command)}
-    for name in sorted(os.environ):
-        if name.startswith(_PREFIX) and name not in known:
-            ends = [one.removeprefix(_PREFIX) for one in known]
+    ends = [one.removeprefix(_PREFIX) for one in known]
+    for name in named:
+        if name not in known:
+            from difflib import get_close_matches
+
             near = get_close_matches(name.removeprefix(_PREFIX), ends, n=1)
             yield name, f"{_PREFIX}{near[0]}" if near else None
 
